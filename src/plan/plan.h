@@ -1,0 +1,76 @@
+/*
+ * plan: the only thing the brain says to the muscle. Plain data, copied and compared freely.
+ *
+ * A cluster's pipeline has stages 0..S+1: the control unit (embedding), S devices (segments of
+ * encoder layers), the edge server (head). Arrays run from the control unit. A plan has a
+ * generation; every tensor message carries it and other generations are refused.
+ */
+#ifndef CP_PLAN_PLAN_H
+#define CP_PLAN_PLAN_H
+
+#include "base/str.h"
+#include "world/world.h"
+
+enum { CP_STAGES_MAX = CP_DEVICES_MAX + 2, CP_POLICY_NAME = 24 };
+
+enum cp_order { CP_ORDER_SEQ, CP_ORDER_GPIPE, CP_ORDER_1F1B };
+const char *cp_order_name(enum cp_order order);
+
+/* Full-model modes are modelled baselines: every used device trains the whole model. */
+enum cp_plan_mode { CP_MODE_PIPELINE, CP_MODE_FULL };
+
+struct cp_cluster_plan {
+    enum cp_plan_mode mode;
+    enum cp_order order;
+    int segments;                  /* S */
+    int device[CP_DEVICES_MAX];    /* o_s: index into cluster->device */
+    int layers[CP_DEVICES_MAX];    /* delta_s >= 1, sum = L */
+    int micro_batches;             /* M */
+    int slots[CP_STAGES_MAX];      /* per stage 0..S+1, 1..M, non-increasing */
+    double uplink_share;           /* y_c */
+    double band_fwd[CP_DEVICES_MAX], band_bwd[CP_DEVICES_MAX];          /* x_j of D2D link j < S */
+    double power_fwd_w[CP_DEVICES_MAX + 1], power_bwd_w[CP_DEVICES_MAX + 1]; /* node at stage j */
+    double power_up_w;             /* p^U of the CU */
+};
+
+struct cp_plan {
+    uint32_t gen;
+    char policy[CP_POLICY_NAME];
+    int n_clusters;
+    struct cp_cluster_plan *cluster; /* owned */
+};
+
+CP_NODISCARD cp_err cp_plan_init(struct cp_plan *p, int n_clusters);
+CP_NODISCARD cp_err cp_plan_copy(struct cp_plan *to, const struct cp_plan *from); /* to is replaced */
+void cp_plan_fini(struct cp_plan *p);
+
+/* First encoder layer (0-based) of segment s; stage of a block (0..L+1) in the pipeline. */
+int cp_plan_first_layer(const struct cp_cluster_plan *c, int segment);
+int cp_plan_stage_of(const struct cp_cluster_plan *c, int layers, int block);
+
+/* Fills slots from the order (seq 1, gpipe M, 1f1b min(M, S+2-j)). */
+void cp_plan_set_slots(struct cp_cluster_plan *c);
+
+/* Proves a plan against a world: contiguity, assignment, presence, memory, slots, shares, powers
+ * (C3-C9 of section 9). E_PLAN names the cluster, the device, and what binds with its sums. */
+CP_NODISCARD cp_err cp_plan_check(const struct cp_plan *p, const struct cp_world *w);
+
+/* One block that changes owner between two plans. Owners are device indices; -1: the control unit
+ * or edge server never move. */
+struct cp_move {
+    int cluster, block; /* block 1..L */
+    int from, to;       /* device indices */
+};
+/* Writes at most max moves, returns how many there are. Both plans are pipelines of the world. */
+int cp_plan_diff(const struct cp_plan *from, const struct cp_plan *to, int layers,
+                 struct cp_move *moves, int max);
+
+/* JSON of a plan (jansson text), one object, fields as in docs/formats.md; and back. */
+CP_NODISCARD cp_err cp_plan_to_json(const struct cp_plan *p, const struct cp_world *w,
+                                    struct cp_str *out);
+CP_NODISCARD cp_err cp_plan_from_json(const char *text, struct cp_plan *out);
+
+/* "c1: cu=emb  d2=1-2  d1=3  d3=4  edge=head  M=8 1f1b" appended to out. */
+void cp_plan_line(const struct cp_cluster_plan *c, const struct cp_cluster *cl, struct cp_str *out);
+
+#endif

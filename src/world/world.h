@@ -1,0 +1,82 @@
+/*
+ * world: what the planner knows of a round. Plain data, no tensors, no sockets.
+ *
+ * Units are in the names. Device 0..K-1 of a cluster are its devices; the control unit (CU) is kept
+ * apart. "Node" indices of the channel matrix: 0 = CU, k + 1 = device k. Symbols in comments are
+ * those of docs/theory.md section 1.
+ */
+#ifndef CP_WORLD_WORLD_H
+#define CP_WORLD_WORLD_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CP_DEVICES_MAX = 16, CP_WORLD_NAME = 32 };
+
+struct cp_device {
+    char name[CP_WORLD_NAME];
+    bool present;          /* in this round */
+    double rate_flops;     /* nu_k in this round, FLOP/s */
+    double energy_j_flop;  /* epsilon_k */
+    size_t mem_bytes;      /* Mem_k, a hard limit */
+    double budget_j;       /* E-bar_k per round; 0: no limit, its queue stays 0 */
+    double power_d2d_w;    /* p^max towards other nodes of the cluster */
+    double power_d2e_w;    /* p^max towards the edge server */
+    double x_m, y_m;       /* position; the CU of the cluster is at its own x_m, y_m */
+};
+
+struct cp_cluster {
+    char name[CP_WORLD_NAME];
+    struct cp_device cu;
+    int n_devices; /* K */
+    struct cp_device device[CP_DEVICES_MAX];
+    double data_size; /* |D_c|, samples: rho_c, and alpha_c of section 8 */
+    double edge_x_m;  /* distance of the CU to the base station; devices add their position */
+    double gain_d2d[CP_DEVICES_MAX + 1][CP_DEVICES_MAX + 1]; /* g, symmetric, of this round */
+    double gain_d2e[CP_DEVICES_MAX + 1];
+};
+
+/* Sizes and work of the model's parts at (b, len), from the one size function. */
+struct cp_part_cost {
+    double work_fwd_flops, work_bwd_flops; /* per micro-batch */
+    double param_bytes;                    /* what an upload of the part carries */
+};
+struct cp_model_cost {
+    int layers; /* L */
+    struct cp_part_cost emb, layer, head;
+    double boundary_bytes;   /* a_0 */
+    double label_bytes;      /* per micro-batch, beside the activation */
+    double optim_words;      /* n_opt */
+    /* Exact memory of a device with n layers and some slots: the size function, called back, so that
+     * plan and allocator cannot disagree. */
+    size_t (*segment_bytes)(const void *arg, int n_layers, int slots);
+    const void *segment_arg;
+    size_t full_bytes_micro; /* Mem_full with one micro-batch in flight (section 14) */
+    size_t full_bytes_batch; /* Mem_full with the whole local batch (M_ref micro-batches) */
+};
+
+struct cp_radio {
+    double band_d2d_hz;  /* W_D, per cluster */
+    double band_up_hz;   /* W_U, shared by the clusters */
+    double band_down_hz; /* W_L */
+    double noise_w_hz;   /* N_0 */
+    double power_bs_w;   /* P_BS */
+};
+
+struct cp_world {
+    int32_t round;
+    int n_clusters;
+    struct cp_cluster *cluster;
+    struct cp_radio radio;
+    struct cp_model_cost model;
+    double server_flops;  /* nu_srv in total; each cluster gets 1/C of it */
+    int32_t local_steps;  /* H */
+    int32_t micro_samples; /* b */
+    int32_t micro_ref;    /* M_ref */
+    int32_t micro_max;    /* M_max */
+};
+
+#endif
