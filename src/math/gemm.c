@@ -1,0 +1,27 @@
+#include "math/gemm.h"
+
+#include <cblas.h>
+#include <pthread.h>
+
+static void pin(void)
+{
+    openblas_set_num_threads(1);
+}
+
+void cp_gemm_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, pin);
+}
+
+void cp_gemm(enum cp_op op_a, enum cp_op op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
+             int lda, const cp_real *b, int ldb, cp_real beta, cp_real *c, int ldc)
+{
+    CBLAS_TRANSPOSE ta = op_a == CP_T ? CblasTrans : CblasNoTrans;
+    CBLAS_TRANSPOSE tb = op_b == CP_T ? CblasTrans : CblasNoTrans;
+#ifdef CP_REAL_DOUBLE
+    cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+#else
+    cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+#endif
+}

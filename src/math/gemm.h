@@ -1,0 +1,22 @@
+/*
+ * gemm: matrix products, the only place that sees BLAS.
+ *
+ * Results repeat bit for bit only at a fixed number of BLAS threads, and several nodes of one
+ * process compute at the same time: so BLAS is held at one thread per call.
+ */
+#ifndef CP_MATH_GEMM_H
+#define CP_MATH_GEMM_H
+
+#include "math/real.h"
+
+enum cp_op { CP_N, CP_T }; /* as stored; transposed */
+
+/* Holds BLAS at one thread per call, for the whole process. Any thread, any number of times. */
+void cp_gemm_init(void);
+
+/* c[m,n] = alpha op(a)[m,k] op(b)[k,n] + beta c; row-major, ld* are the distances of stored rows.
+ * With beta 0 what c held does not matter. */
+void cp_gemm(enum cp_op op_a, enum cp_op op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
+             int lda, const cp_real *b, int ldb, cp_real beta, cp_real *c, int ldc);
+
+#endif
