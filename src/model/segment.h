@@ -9,6 +9,7 @@
 #ifndef CP_MODEL_SEGMENT_H
 #define CP_MODEL_SEGMENT_H
 
+#include "base/label.h"
 #include "base/mem.h"
 #include "math/real.h"
 #include "model/optim.h"
@@ -21,24 +22,24 @@ struct cp_micro {
     const int32_t *len;    /* [b] real tokens of each sample, 1..t: attention never sees padding */
     const int64_t *sample; /* [b] index in the data set: keys dropout */
     const int32_t *ids;    /* [b*t] token ids; embedding only */
-    const int32_t *label;  /* [b] class or CP_LABEL_IGNORE; head only */
+    const int32_t *label;  /* [b] class or CP_LABEL_IGNORE; head only; NULL: none is labelled */
     int64_t step_labelled; /* labelled samples of the whole step: the one denominator of the loss */
     uint64_t seed;         /* dropout */
     uint32_t step;         /* global step: dropout */
     bool train;            /* false: no dropout, nothing is kept for backward */
 };
-enum { CP_LABEL_IGNORE = -100 };
 
 /* What the head found in a forward. Loss is summed in sample order, not divided. */
 struct cp_head_result {
-    double loss_sum;       /* sum over labelled samples of -log p(label) */
+    double loss_sum; /* sum over labelled samples of -log p(label) */
     int64_t labelled, correct;
 };
 
 struct cp_segment;
 
 /* Holds blocks first..last of shape s. b_max, t_max, slots >= 1 as in cp_shape_cost(). Parameters,
- * gradients and moments start as zeros. E_NOMEM leaves nothing behind. */
+ * gradients and moments start as zeros. E_CONFIG names what does not fit; E_NOMEM leaves nothing
+ * behind. */
 CP_NODISCARD cp_err cp_segment_new(const struct cp_shape *s, int first, int last, int b_max,
                                    int t_max, int slots, enum cp_optim_kind optim,
                                    struct cp_mem *mem, struct cp_segment **out);
@@ -61,7 +62,8 @@ int64_t *cp_segment_steps(struct cp_segment *seg, int block);
 cp_real *cp_segment_input(struct cp_segment *seg, int slot);
 
 /* Runs all blocks. Returns the output [b, t, D] of the last block in scratch, valid until the next
- * call on this segment; or, if the last block is the head, the logits [b, C], and fills *head. */
+ * call on this segment; or, if the last block is the head, the logits [b, C], and fills *head
+ * (which may be NULL). Rows of padding are finite, and meaningless. */
 const cp_real *cp_segment_forward(struct cp_segment *seg, int slot, const struct cp_micro *m,
                                   struct cp_head_result *head);
 
@@ -69,8 +71,9 @@ const cp_real *cp_segment_forward(struct cp_segment *seg, int slot, const struct
  * segment ends with the head: backward then starts from the loss, divided by m->step_labelled. */
 cp_real *cp_segment_grad_out(struct cp_segment *seg);
 
-/* Adds to the gradients; returns the gradient of the input [b, t, D] in scratch (NULL if the segment
- * starts with the embedding), valid until the next call. m as in the forward of this slot. */
+/* Adds to the gradients; returns the gradient of the input [b, t, D] in scratch (NULL if the
+ * segment starts with the embedding), valid until the next call; filling grad_out does not touch
+ * it. m as in the forward of this slot. With step_labelled 0 the gradient is 0. */
 const cp_real *cp_segment_backward(struct cp_segment *seg, int slot, const struct cp_micro *m);
 
 /* Sum of squares of a block's gradients, in double, tensor by tensor in shape order: the terms of
@@ -88,7 +91,8 @@ void cp_segment_zero_grad(struct cp_segment *seg);
 void cp_segment_reset_moments(struct cp_segment *seg);
 
 /* Initial parameters of a block as a pure function of (seed, block): normal(0, 0.02) for weights
- * and tables, truncated at 2 sigma; 0 for biases, 1 for LayerNorm weights (BERT, arXiv 1810.04805). */
+ * and tables, truncated at 2 sigma; 0 for biases, 1 for LayerNorm weights (BERT, arXiv 1810.04805).
+ */
 void cp_block_init(const struct cp_shape *s, int block, uint64_t seed, cp_real *params);
 
 #endif

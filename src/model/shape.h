@@ -4,7 +4,7 @@
  * A model is a list of blocks: block 0 is the embedding, blocks 1..L are encoder layers, block L+1
  * is the head (pooler + classifier). A segment is a range of consecutive blocks. Everything that
  * depends on size (the allocator, the plan's memory constraint, the radio payloads, the simulator)
- * asks cp_shape_cost() or cp_shape_block_cost(); nothing else knows how large anything is.
+ * asks cp_shape_cost(); nothing else knows how large anything is.
  */
 #ifndef CP_MODEL_SHAPE_H
 #define CP_MODEL_SHAPE_H
@@ -55,7 +55,7 @@ struct cp_tensor_info {
     bool decay; /* weight decay applies (not to biases and LayerNorm) */
 };
 
-/* Fills out[] and returns how many tensors block has. */
+/* Fills out[] and returns how many tensors block has. Linear weights are [out, in]. */
 int cp_shape_tensors(const struct cp_shape *s, int block,
                      struct cp_tensor_info out[CP_BLOCK_TENSORS_MAX]);
 
@@ -65,12 +65,14 @@ int64_t cp_shape_params(const struct cp_shape *s, int first, int last);
 /*
  * The cost of holding blocks first..last and running micro-batches of b samples of len tokens with
  * `slots` of them in flight, in a training build of fp32 (docs/theory.md section 3).
- * optim_words: optimizer words per weight (SGD 0, momentum 1, AdamW 2).
+ * optim_words: optimizer words per weight (SGD 0, momentum 1, AdamW 2). Every piece of an arena is
+ * rounded up to 64 bytes, and the small tables of a segment live in its weights arena, so these are
+ * the bytes that cp_segment_new() counts, to the last one.
  */
 struct cp_cost {
     int64_t params;        /* elements */
     size_t weight_bytes;   /* weights + gradients + optimizer state: the weights arena */
-    size_t slot_bytes;     /* saved for backward, per slot */
+    size_t slot_bytes;     /* saved for backward, per slot; multiple of 64 */
     size_t scratch_bytes;  /* the scratch arena, incl. boundary tensors */
     size_t total_bytes;    /* weight + slots * slot + scratch: what the node counts, exactly */
     size_t boundary_bytes; /* a_0: one activation (or gradient) tensor B*T*D */
