@@ -16,22 +16,35 @@ enum { CP_STAGES_MAX = CP_DEVICES_MAX + 2, CP_POLICY_NAME = 24 };
 enum cp_order { CP_ORDER_SEQ, CP_ORDER_GPIPE, CP_ORDER_1F1B };
 const char *cp_order_name(enum cp_order order);
 
-/* Full-model modes are modelled baselines: every used device trains the whole model. */
+/*
+ * Full-model modes are modelled baselines: every used device trains the whole model. Their plans
+ * name the used devices in device[], have layers[] = L each, slots 1, no bands, and the power of
+ * each device's own upload in power_fwd_w[s + 1].
+ */
 enum cp_plan_mode { CP_MODE_PIPELINE, CP_MODE_FULL };
+const char *cp_plan_mode_name(enum cp_plan_mode mode);
 
 struct cp_cluster_plan {
     enum cp_plan_mode mode;
     enum cp_order order;
-    int segments;                  /* S */
-    int device[CP_DEVICES_MAX];    /* o_s: index into cluster->device */
-    int layers[CP_DEVICES_MAX];    /* delta_s >= 1, sum = L */
-    int micro_batches;             /* M */
-    int slots[CP_STAGES_MAX];      /* per stage 0..S+1, 1..M, non-increasing */
-    double uplink_share;           /* y_c */
-    double band_fwd[CP_DEVICES_MAX], band_bwd[CP_DEVICES_MAX];          /* x_j of D2D link j < S */
+    int segments;               /* S */
+    int device[CP_DEVICES_MAX]; /* o_s: index into cluster->device */
+    int layers[CP_DEVICES_MAX]; /* delta_s >= 1, sum = L */
+    int micro_batches;          /* M */
+    int slots[CP_STAGES_MAX];   /* per stage 0..S+1, 1..M, non-increasing */
+    double uplink_share;        /* y_c */
+    double band_fwd[CP_DEVICES_MAX], band_bwd[CP_DEVICES_MAX]; /* x_j of D2D link j < S */
     double power_fwd_w[CP_DEVICES_MAX + 1], power_bwd_w[CP_DEVICES_MAX + 1]; /* node at stage j */
-    double power_up_w;             /* p^U of the CU */
+    double power_up_w;                                                       /* p^U of the CU */
 };
+
+/*
+ * Whether forward and backward phase may overlap on the air: some stage has fewer slots than M.
+ * Then a D2D link has half the band each way, and a device that sends both ways splits its power:
+ * p^F / p^F,max + p^B / p^B,max <= 1 (section 6.2; the same as p^F + p^B <= p^max where both
+ * limits are equal).
+ */
+bool cp_plan_overlaps(const struct cp_cluster_plan *c);
 
 struct cp_plan {
     uint32_t gen;
@@ -40,15 +53,17 @@ struct cp_plan {
     struct cp_cluster_plan *cluster; /* owned */
 };
 
-CP_NODISCARD cp_err cp_plan_init(struct cp_plan *p, int n_clusters);
-CP_NODISCARD cp_err cp_plan_copy(struct cp_plan *to, const struct cp_plan *from); /* to is replaced */
+CP_NODISCARD cp_err cp_plan_init(struct cp_plan *p, int n_clusters); /* p is raw storage */
+/* to is zeroed or a plan, and is replaced. */
+CP_NODISCARD cp_err cp_plan_copy(struct cp_plan *to, const struct cp_plan *from);
 void cp_plan_fini(struct cp_plan *p);
 
 /* First encoder layer (0-based) of segment s; stage of a block (0..L+1) in the pipeline. */
 int cp_plan_first_layer(const struct cp_cluster_plan *c, int segment);
 int cp_plan_stage_of(const struct cp_cluster_plan *c, int layers, int block);
 
-/* Fills slots from the order (seq 1, gpipe M, 1f1b min(M, S+2-j)). */
+/* Slots of a stage under an order: seq 1, gpipe M, 1f1b min(M, S+2-j); and all of a plan. */
+int cp_order_slots(enum cp_order order, int segments, int micro_batches, int stage);
 void cp_plan_set_slots(struct cp_cluster_plan *c);
 
 /* Proves a plan against a world: contiguity, assignment, presence, memory, slots, shares, powers
@@ -65,9 +80,17 @@ struct cp_move {
 int cp_plan_diff(const struct cp_plan *from, const struct cp_plan *to, int layers,
                  struct cp_move *moves, int max);
 
-/* JSON of a plan (jansson text), one object, fields as in docs/formats.md; and back. */
+/*
+ * JSON of a plan, one object, appended to out: gen, policy and clusters[] with mode, order,
+ * micro_batches, uplink_share, power_up_w, devices[S], segments[S], slots[S+2],
+ * band_share_fwd[S], band_share_bwd[S], power_fwd_w[S+1], power_bwd_w[S] (from the first device on:
+ * the CU sends nothing back). With a world, also what a reader of the file wants to know: name,
+ * device_names[S], step_s, mem_bytes[S], energy_j[S+1].
+ */
 CP_NODISCARD cp_err cp_plan_to_json(const struct cp_plan *p, const struct cp_world *w,
                                     struct cp_str *out);
+/* Reads it back; fields it does not know are left out. out is raw storage. E_DATA names the field;
+ * what is wrong only in a certain world is left to cp_plan_check. */
 CP_NODISCARD cp_err cp_plan_from_json(const char *text, struct cp_plan *out);
 
 /* "c1: cu=emb  d2=1-2  d1=3  d3=4  edge=head  M=8 1f1b" appended to out. */

@@ -18,30 +18,47 @@ struct cp_queues {
     double v;                             /* V = V' / T_ref, 1/s */
 };
 
-/* Queues for round 0: Z = 0, Y = Y_0, V from v_prime; mean is the world on mean channels. */
+/* Queues for round 0: Z = 0, Y = Y_0, V from v_prime; mean is the world on mean channels. T_ref is
+ * the latency of GPipe-uniform as if memory had no limit: a reference, not a plan. q is raw. */
 CP_NODISCARD cp_err cp_queues_init(struct cp_queues *q, const struct cp_world *mean,
                                    double v_prime);
 void cp_queues_fini(struct cp_queues *q);
 /* Z <- max(Z + E/E-bar - 1, 0), Y <- max(Y + gamma - 1, 0) with the realised round. */
 void cp_queues_advance(struct cp_queues *q, const struct cp_world *w, const struct cp_forecast *f);
 
+/* Z~ = Z / E-bar of a node (0 = CU, k + 1 = device k), 1/J; 0 without queues or without budget. */
+double cp_queues_price(const struct cp_queues *q, const struct cp_world *w, int cluster, int node);
+/* Y~_c = Y M_ref alpha~_c; 0 without queues. */
+double cp_queues_micro_price(const struct cp_queues *q, const struct cp_world *w, int cluster);
+/* V; 1 without queues, so that an objective is a latency. */
+double cp_queues_v(const struct cp_queues *q);
+
+/* J of P1 (section 10) of a plan that passed cp_plan_check. */
+double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
+                         const struct cp_queues *q);
+
 struct cp_policy_args {
     const struct cp_world *world;
-    const struct cp_world *mean;      /* the same world on mean channels */
-    const struct cp_queues *queues;   /* NULL: as if all were 0 */
-    const struct cp_plan *incumbent;  /* last round's plan; NULL in round 0 */
-    enum cp_order order;              /* where the policy does not choose */
-    bool choose_micro;                /* fixed-b: the policy may choose M; else M = M_ref */
+    const struct cp_world *mean;     /* the same world on mean channels */
+    const struct cp_queues *queues;  /* NULL: as if all were 0 */
+    const struct cp_plan *incumbent; /* last round's plan; NULL in round 0 */
+    enum cp_order order;             /* where nobody chooses */
+    bool choose_order;               /* gpipe or 1f1b, whichever is better; order is ignored */
+    bool choose_micro;               /* fixed-b: the policy may choose M; else M = M_ref */
     uint64_t seed;
-    int n_cuts;                       /* static: clusters in cuts */
-    const int (*cuts)[CP_DEVICES_MAX]; /* layers per device, 0-terminated */
+    int n_cuts;                        /* static: clusters in cuts */
+    const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */
 };
 
 struct cp_decision {
-    double objective; /* J of P1 (section 10) where the policy has one, else V * latency */
+    double objective; /* J of P1 (section 10), whatever the policy minimised */
     double solve_ms;
     char binding[160]; /* what binds: memory, energy queue, convergence queue ... for people */
 };
+
+/* dssda keeps last round's plan unless the new one lowers J by more than this share: plans that
+ * are equal but for noise would move layers (and their moments) for nothing. */
+#define CP_KEEP_MARGIN 0.01
 
 struct cp_policy {
     const char *name;
@@ -54,7 +71,14 @@ struct cp_policy {
 extern const struct cp_policy *const CP_POLICIES[];
 const struct cp_policy *cp_policy_find(const char *name);
 
-/* Decides and proves the result with cp_plan_check; out.gen is left 0. E_PLAN says what binds. */
+/*
+ * Checks the world, decides, and proves the result with cp_plan_check; out is raw storage, its gen
+ * is 0. E_PLAN says what binds.
+ *
+ * Memory and order: a plan whose order does not fit into memory at its M falls back to the next
+ * order that holds fewer micro-batches (gpipe, 1f1b, seq) and says so in d->binding. Without
+ * choose_micro M is M_ref always: it is the work to be done.
+ */
 CP_NODISCARD cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_args *a,
                                      struct cp_plan *out, struct cp_decision *d);
 

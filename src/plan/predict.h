@@ -17,12 +17,12 @@ struct cp_times {
 
 struct cp_cluster_forecast {
     struct cp_times times;
-    double step_s;                         /* T_step */
+    double step_s; /* T_step */
     double scatter_s, gather_s, upload_s;
-    double round_s;                        /* T_c */
-    double energy_j[CP_DEVICES_MAX + 1];   /* per round: [0] CU, [k + 1] device k */
-    double bubble;                         /* idle share of stages over the step, 0..1 */
-    size_t mem_bytes[CP_DEVICES_MAX];      /* per segment (pipeline) or used device (full model) */
+    double round_s;                      /* T_c */
+    double energy_j[CP_DEVICES_MAX + 1]; /* per round: [0] CU, [k + 1] device k */
+    double bubble;                       /* 1 - busy time of the stages / (stages x step), 0..1 */
+    size_t mem_bytes[CP_DEVICES_MAX];    /* per segment (pipeline) or used device (full model) */
 };
 
 struct cp_forecast {
@@ -33,8 +33,16 @@ struct cp_forecast {
     struct cp_cluster_forecast *cluster; /* owned */
 };
 
-/* p must have passed cp_plan_check. Moves of kept moments (n_moves >= 0 of them, as found by
- * cp_plan_diff) add their D2D transfer to T_c and E (section 6.3, last sentence). */
+/* One cluster of the plan, without allocation; moves are added by cp_forecast_make only. */
+void cp_cluster_forecast_make(const struct cp_cluster_plan *c, int cluster,
+                              const struct cp_world *w, struct cp_cluster_forecast *out);
+
+/* T_bc as far as one cluster decides it: to its CU, or in full-model mode to its weakest device. */
+double cp_broadcast_s(const struct cp_cluster_plan *c, int cluster, const struct cp_world *w);
+
+/* p must have passed cp_plan_check; out is raw storage. Moves of kept moments (n_moves >= 0 of
+ * them, as found by cp_plan_diff) add their D2D transfer to T_c and E (section 6.3, last sentence);
+ * from a device that is gone nothing can be moved, and nothing is added. */
 CP_NODISCARD cp_err cp_forecast_make(const struct cp_plan *p, const struct cp_world *w,
                                      const struct cp_move *moves, int n_moves,
                                      struct cp_forecast *out);
@@ -44,8 +52,31 @@ void cp_forecast_fini(struct cp_forecast *f);
 void cp_times_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
                    const struct cp_world *w, struct cp_times *out);
 
+/* e_{c,k} of section 7: energy of the node at stage 0..S for one micro-batch. */
+double cp_micro_energy_j(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
+                         const struct cp_world *w, const struct cp_times *t, int stage);
+
+/* Payloads in bits: Pi of n layers; Pi_up of embedding and encoder; D^F and D^B of a link. */
+double cp_layers_bits(const struct cp_world *w, int layers);
+double cp_upload_bits(const struct cp_world *w);
+double cp_link_fwd_bits(const struct cp_world *w);
+double cp_link_bwd_bits(const struct cp_world *w);
+
+/*
+ * alpha~_c of section 8, which sum to 1: ~ rho_c^2 + eta beta (H - 1) rho_c with rho_c from
+ * data_size, equal gradient variances, and the largest step size of Theorem 1, eta beta H = 2/5.
+ */
+double cp_alpha(const struct cp_world *w, int cluster);
+
+/* T_step of a cluster's plan: Lemma 1 if every slot is M, else the recurrence. */
+double cp_step_s(const struct cp_cluster_plan *c, const struct cp_times *t);
+
 /* Lemma 1, and the recurrence of section 6.2 for any slots (non-increasing, >= 1). */
 double cp_step_gpipe_s(const struct cp_times *t, int micro_batches);
 double cp_step_recurrence_s(const struct cp_times *t, int micro_batches, const int *slots);
+
+/* m^F and m^B: the longest forward and backward time over all stages and links. */
+double cp_times_max_fwd_s(const struct cp_times *t);
+double cp_times_max_bwd_s(const struct cp_times *t);
 
 #endif

@@ -16,10 +16,12 @@ struct cp_channel {
     double shadow_db; /* standard deviation of log-normal shadowing, fixed over rounds; 0: none */
 };
 
+/* Distances below 1 m count as 1 m: the path losses do not hold nearer, and gains stay finite. */
 double cp_path_gain_d2d(double distance_m); /* 10^(-PL/10), PL = 148 + 40 log10 d_km */
 double cp_path_gain_d2e(double distance_m); /* PL = 128.1 + 37.6 log10 d_km */
 
-/* Writes gain_d2d and gain_d2e of every cluster for w->round. mean: chi = 1 (mean channels). */
+/* Writes gain_d2d and gain_d2e of every cluster for w->round. mean: chi = 1 (mean channels);
+ * shadowing stays. The base station stands edge_x_m from the CU along x. */
 void cp_channel_draw(struct cp_world *w, const struct cp_channel *ch, uint64_t seed, bool mean);
 
 /* r(x, p) = x W log2(1 + p g / (x W N_0)) in bit/s; 0 where x or p is 0. */

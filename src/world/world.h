@@ -14,18 +14,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CP_DEVICES_MAX = 16, CP_WORLD_NAME = 32 };
+enum { CP_DEVICES_MAX = 16, CP_CLUSTERS_MAX = 4096, CP_WORLD_NAME = 32 };
+
+/* Micro-batches of a local step, and encoder layers: more than anybody trains with, and few enough
+ * for fixed arrays. */
+enum { CP_MICRO_MAX = 1024, CP_LAYERS_MAX = 1024 };
 
 struct cp_device {
     char name[CP_WORLD_NAME];
-    bool present;          /* in this round */
-    double rate_flops;     /* nu_k in this round, FLOP/s */
-    double energy_j_flop;  /* epsilon_k */
-    size_t mem_bytes;      /* Mem_k, a hard limit */
-    double budget_j;       /* E-bar_k per round; 0: no limit, its queue stays 0 */
-    double power_d2d_w;    /* p^max towards other nodes of the cluster */
-    double power_d2e_w;    /* p^max towards the edge server */
-    double x_m, y_m;       /* position; the CU of the cluster is at its own x_m, y_m */
+    bool present;         /* in this round */
+    double rate_flops;    /* nu_k in this round, FLOP/s */
+    double energy_j_flop; /* epsilon_k */
+    size_t mem_bytes;     /* Mem_k, a hard limit */
+    double budget_j;      /* E-bar_k per round; 0: no limit, its queue stays 0 */
+    double power_d2d_w;   /* p^max towards other nodes of the cluster */
+    double power_d2e_w;   /* p^max towards the edge server */
+    double x_m, y_m;      /* position; the CU of the cluster is at its own x_m, y_m */
 };
 
 struct cp_cluster {
@@ -47,13 +51,13 @@ struct cp_part_cost {
 struct cp_model_cost {
     int layers; /* L */
     struct cp_part_cost emb, layer, head;
-    double boundary_bytes;   /* a_0 */
-    double label_bytes;      /* per micro-batch, beside the activation */
-    double optim_words;      /* n_opt */
-    /* Exact memory of a device with n layers and some slots: the size function, called back, so that
-     * plan and allocator cannot disagree. */
-    size_t (*segment_bytes)(const void *arg, int n_layers, int slots);
-    const void *segment_arg;
+    double boundary_bytes; /* a_0 */
+    double label_bytes;    /* per micro-batch, beside the activation */
+    double optim_words;    /* n_opt */
+    /* Exact memory of a device with n layers and some slots: the size function, called back, so
+     * that plan and allocator cannot disagree. */
+    size_t (*segment_bytes)(const void *arg, int n_layers, int slots); /* rises with both */
+    const void *segment_arg;                                           /* borrowed */
     size_t full_bytes_micro; /* Mem_full with one micro-batch in flight (section 14) */
     size_t full_bytes_batch; /* Mem_full with the whole local batch (M_ref micro-batches) */
 };
@@ -69,14 +73,38 @@ struct cp_radio {
 struct cp_world {
     int32_t round;
     int n_clusters;
-    struct cp_cluster *cluster;
+    struct cp_cluster *cluster; /* owned */
     struct cp_radio radio;
     struct cp_model_cost model;
-    double server_flops;  /* nu_srv in total; each cluster gets 1/C of it */
-    int32_t local_steps;  /* H */
+    double server_flops;   /* nu_srv in total; each cluster gets 1/C of it */
+    int32_t local_steps;   /* H */
     int32_t micro_samples; /* b */
-    int32_t micro_ref;    /* M_ref */
-    int32_t micro_max;    /* M_max */
+    int32_t micro_ref;     /* M_ref */
+    int32_t micro_max;     /* M_max, at least M_ref */
 };
+
+/* A zeroed world of n clusters named c1..cn. */
+CP_NODISCARD cp_err cp_world_init(struct cp_world *w, int n_clusters);
+/* to is zeroed or a world, and is replaced; the model's callback argument is shared. */
+CP_NODISCARD cp_err cp_world_copy(struct cp_world *to, const struct cp_world *from);
+void cp_world_fini(struct cp_world *w);
+
+/*
+ * The short form `clusters=CxK`: clusters and devices drawn from the default ranges of section 15,
+ * each device keyed by (seed, cluster, device), so that a larger world begins with the smaller one.
+ * Radio, server, H, b, M_ref and M_max get the defaults; the model and the channel gains are left
+ * to the caller. out is raw storage.
+ */
+CP_NODISCARD cp_err cp_world_draw_default(int n_clusters, int n_devices, uint64_t seed,
+                                          struct cp_world *out);
+
+/* Availability of the round: rate_flops = rate of full x U[low, 1), keyed by (seed, w->round,
+ * cluster, device). full has the same clusters and holds the undisturbed rates. */
+void cp_world_draw_rates(struct cp_world *w, const struct cp_world *full, double low,
+                         uint64_t seed);
+
+/* Proves that planning can begin: sizes in range, every number of a present device finite and of
+ * the right sign, gains included. E_CONFIG or E_NONFINITE names cluster, device and quantity. */
+CP_NODISCARD cp_err cp_world_check(const struct cp_world *w);
 
 #endif

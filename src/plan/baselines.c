@@ -1,0 +1,347 @@
+/*
+ * The policies that DSSDA is compared with (docs/theory.md section 13), and the cut from the
+ * configuration. They decide cluster by cluster and share radio and order with draft.c.
+ */
+#include "plan/draft.h"
+#include "plan/policies.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+/* Calls one decision per cluster with room for that cluster. */
+typedef cp_err decide_cluster_fn(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                                 struct cp_cluster_plan *c, struct cp_decision *d);
+
+static cp_err decide_each(const struct cp_policy_args *a, decide_cluster_fn *decide,
+                          struct cp_plan *out, struct cp_decision *d)
+{
+    struct cp_room *room;
+    CP_TRY(cp_mem_new(NULL, sizeof *room, &room));
+    cp_err err = CP_OK;
+    for (int c = 0; c < a->world->n_clusters && !err; c++) {
+        cp_room_init(room, a->world, c);
+        err = decide(a, c, room, &out->cluster[c], d);
+    }
+    cp_mem_free(room);
+    return err;
+}
+
+/* --- static ---------------------------------------------------------------------------------- */
+
+static cp_err cut_static(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                         struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    const struct cp_cluster *cl = &a->world->cluster[cluster];
+    int layers = a->world->model.layers, sum = 0;
+    *c = (struct cp_cluster_plan){.micro_batches = a->world->micro_ref};
+    for (int k = 0; k < CP_DEVICES_MAX; k++) {
+        int n = a->cuts[cluster][k];
+        if (n < 0 || n > layers) {
+            return cp_fail(CP_E_CONFIG, "plan.cuts: %s: %d layers on device %d; 0 to %d can be",
+                           cl->name, n, k + 1, layers);
+        }
+        if (n == 0) {
+            continue;
+        }
+        if (k >= cl->n_devices) {
+            return cp_fail(CP_E_CONFIG, "plan.cuts: %s: layers for device %d, but it has only %d",
+                           cl->name, k + 1, cl->n_devices);
+        }
+        if (!cl->device[k].present) {
+            return cp_fail(CP_E_PLAN,
+                           "plan.cuts: %s: %s should hold %d layers but is absent in this round",
+                           cl->name, cl->device[k].name, n);
+        }
+        c->device[c->segments] = k;
+        c->layers[c->segments++] = n;
+        sum += n;
+    }
+    if (sum != layers) {
+        return cp_fail(CP_E_CONFIG,
+                       "plan.cuts: %s: the cuts have %d layers together, the model "
+                       "has %d",
+                       cl->name, sum, layers);
+    }
+    return cp_draft_finish(a, cluster, r, c, d);
+}
+
+static cp_err decide_static(const struct cp_policy_args *a, struct cp_plan *out,
+                            struct cp_decision *d)
+{
+    if (!a->cuts || a->n_cuts != a->world->n_clusters) {
+        return cp_fail(CP_E_CONFIG,
+                       "plan.cuts has %d clusters, the world has %d; the policy static needs one "
+                       "list of layers per cluster",
+                       a->cuts ? a->n_cuts : 0, a->world->n_clusters);
+    }
+    return decide_each(a, cut_static, out, d);
+}
+
+const struct cp_policy CP_POLICY_STATIC = {
+    .name = "static",
+    .help = "the cuts of plan.cuts, equal shares, greatest powers",
+    .trains = true,
+    .decide = decide_static,
+};
+
+/* --- gpipe-uniform --------------------------------------------------------------------------- */
+
+static cp_err cut_uniform(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                          struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    CP_TRY(cp_draft_uniform(a->world, cluster, c));
+    return cp_draft_finish(a, cluster, r, c, d);
+}
+
+static cp_err decide_uniform(const struct cp_policy_args *a, struct cp_plan *out,
+                             struct cp_decision *d)
+{
+    struct cp_policy_args gpipe = *a;
+    gpipe.order = CP_ORDER_GPIPE;
+    gpipe.choose_order = false;
+    return decide_each(&gpipe, cut_uniform, out, d);
+}
+
+const struct cp_policy CP_POLICY_GPIPE_UNIFORM = {
+    .name = "gpipe-uniform",
+    .help = "equal segments on all devices in index order, equal shares, gpipe",
+    .trains = true,
+    .decide = decide_uniform,
+};
+
+/* --- greedy ---------------------------------------------------------------------------------- */
+
+/* The fastest min(K, L) devices that can hold a layer at all; returns how many. */
+static int pick_fastest(const struct cp_cluster *cl, struct cp_room *r, int layers, int *device)
+{
+    int n = 0;
+    for (int k = 0; k < cl->n_devices; k++) {
+        if (!cl->device[k].present || cp_room_layers(r, k, 1) == 0) {
+            continue;
+        }
+        int at = n++;
+        for (; at > 0 && cl->device[device[at - 1]].rate_flops < cl->device[k].rate_flops; at--) {
+            device[at] = device[at - 1];
+        }
+        device[at] = k;
+    }
+    return n < layers ? n : layers;
+}
+
+/* Orders the devices as a walk from the CU to the nearest one that is left (the best gain). */
+static void walk_nearest(const struct cp_cluster *cl, int *device, int n)
+{
+    int at = 0; /* node: the CU */
+    for (int s = 0; s < n; s++) {
+        int best = s;
+        for (int i = s + 1; i < n; i++) {
+            if (cl->gain_d2d[at][device[i] + 1] > cl->gain_d2d[at][device[best] + 1]) {
+                best = i;
+            }
+        }
+        int next = device[best];
+        device[best] = device[s];
+        device[s] = next;
+        at = next + 1;
+    }
+}
+
+/* Layers in proportion to the rate, within memory at the plan's slots: one to each, then one by one
+ * to the device that will be done first. False if they do not fit. */
+static bool share_layers(const struct cp_cluster *cl, struct cp_room *r, int layers,
+                         struct cp_cluster_plan *c)
+{
+    for (int s = 0; s < c->segments; s++) {
+        c->layers[s] = 1;
+    }
+    for (int placed = c->segments; placed < layers; placed++) {
+        int best = -1;
+        double best_time = INFINITY;
+        for (int s = 0; s < c->segments; s++) {
+            double time = (c->layers[s] + 1) / cl->device[c->device[s]].rate_flops;
+            if (c->layers[s] < cp_room_layers(r, c->device[s], c->slots[s + 1]) &&
+                time < best_time) {
+                best = s;
+                best_time = time;
+            }
+        }
+        if (best < 0) {
+            return false;
+        }
+        c->layers[best]++;
+    }
+    return true;
+}
+
+/* The greedy cut for one order; devices that hold no layer at its slots are left out. */
+static bool cut_for_order(const struct cp_world *w, int cluster, struct cp_room *r, int micro,
+                          enum cp_order order, struct cp_cluster_plan *c)
+{
+    const struct cp_cluster *cl = &w->cluster[cluster];
+    int device[CP_DEVICES_MAX];
+    int n = pick_fastest(cl, r, w->model.layers, device);
+    while (n > 0) {
+        *c = (struct cp_cluster_plan){.order = order, .segments = n, .micro_batches = micro};
+        for (int s = 0; s < n; s++) {
+            c->device[s] = device[s];
+        }
+        walk_nearest(cl, c->device, n);
+        cp_plan_set_slots(c);
+        int full = -1;
+        for (int s = 0; s < n; s++) {
+            if (cp_room_layers(r, c->device[s], c->slots[s + 1]) == 0) {
+                full = c->device[s];
+            }
+        }
+        if (full < 0) {
+            return share_layers(cl, r, w->model.layers, c);
+        }
+        int kept = 0;
+        for (int i = 0; i < n; i++) {
+            device[kept] = device[i];
+            kept += device[i] != full;
+        }
+        n = kept;
+    }
+    return false;
+}
+
+static cp_err cut_greedy(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                         struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    const struct cp_world *w = a->world;
+    int device[CP_DEVICES_MAX], n;
+    CP_TRY(cp_draft_present(&w->cluster[cluster], device, &n));
+    struct cp_order_list list = cp_draft_orders(a);
+    double best = INFINITY;
+    bool found = false;
+    for (int i = 0; i < list.all && (i < list.n || !found); i++) {
+        struct cp_cluster_plan trial;
+        if (!cut_for_order(w, cluster, r, w->micro_ref, list.order[i], &trial)) {
+            continue;
+        }
+        cp_draft_radio(&trial, w, cluster);
+        struct cp_value v = cp_draft_value(&trial, w, a->queues, cluster);
+        double value = cp_queues_v(a->queues) * v.time_s + v.cost;
+        if (!found || value < best) {
+            best = value;
+            *c = trial;
+        }
+        found = true;
+    }
+    if (!found) {
+        return cp_draft_no_room(r);
+    }
+    cp_draft_note_order(a, r->cl, c, d);
+    return CP_OK;
+}
+
+static cp_err decide_greedy(const struct cp_policy_args *a, struct cp_plan *out,
+                            struct cp_decision *d)
+{
+    return decide_each(a, cut_greedy, out, d);
+}
+
+const struct cp_policy CP_POLICY_GREEDY = {
+    .name = "greedy",
+    .help = "layers in proportion to speed within memory, nearest neighbour next",
+    .trains = true,
+    .decide = decide_greedy,
+};
+
+/* --- random ---------------------------------------------------------------------------------- */
+
+static void draw_cut(struct cp_rng *rng, const struct cp_policy_args *a, int *device, int n,
+                     struct cp_cluster_plan *c)
+{
+    int layers = a->world->model.layers, most = n < layers ? n : layers;
+    *c = (struct cp_cluster_plan){.micro_batches = a->world->micro_ref};
+    c->segments = 1 + (int)cp_rng_below(rng, (uint32_t)most);
+    if (a->choose_micro) {
+        c->micro_batches = 1 + (int)cp_rng_below(rng, (uint32_t)a->world->micro_max);
+    }
+    cp_rng_shuffle(rng, device, (size_t)n);
+    for (int s = 0; s < c->segments; s++) {
+        c->device[s] = device[s];
+        c->layers[s] = 1;
+    }
+    for (int placed = c->segments; placed < layers; placed++) {
+        c->layers[cp_rng_below(rng, (uint32_t)c->segments)]++;
+    }
+}
+
+static cp_err cut_random(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                         struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    enum { TRIES = 64 };
+    struct cp_rng rng;
+    int device[CP_DEVICES_MAX], n;
+    CP_TRY(cp_draft_present(&a->world->cluster[cluster], device, &n));
+    cp_rng_init(&rng, a->seed, CP_RNG_POLICY, (uint32_t)a->world->round, (uint32_t)cluster);
+    for (int i = 0; i < TRIES; i++) {
+        draw_cut(&rng, a, device, n, c);
+        if (cp_draft_order(a, cluster, r, c)) {
+            cp_draft_note_order(a, r->cl, c, d);
+            return CP_OK;
+        }
+    }
+    cp_draft_note(d, "memory: %s has room for few cuts, the greedy one is taken", r->cl->name);
+    return cut_greedy(a, cluster, r, c, d);
+}
+
+static cp_err decide_random(const struct cp_policy_args *a, struct cp_plan *out,
+                            struct cp_decision *d)
+{
+    return decide_each(a, cut_random, out, d);
+}
+
+const struct cp_policy CP_POLICY_RANDOM = {
+    .name = "random",
+    .help = "a random cut that fits into memory, from the seed",
+    .trains = true,
+    .decide = decide_random,
+};
+
+/* --- fedavg ---------------------------------------------------------------------------------- */
+
+static cp_err use_all(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                      struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    const struct cp_world *w = a->world;
+    const struct cp_cluster *cl = &w->cluster[cluster];
+    (void)r, (void)d;
+    *c = (struct cp_cluster_plan){.mode = CP_MODE_FULL,
+                                  .order = CP_ORDER_SEQ,
+                                  .micro_batches = w->micro_ref,
+                                  .uplink_share = 1.0 / w->n_clusters};
+    CP_TRY(cp_draft_present(cl, c->device, &c->segments));
+    for (int s = 0; s < c->segments; s++) {
+        const struct cp_device *dev = &cl->device[c->device[s]];
+        if (w->model.full_bytes_micro > dev->mem_bytes) {
+            char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT];
+            return cp_fail(CP_E_PLAN,
+                           "%s: %s cannot train the whole model: it needs %s, the device has %s",
+                           cl->name, dev->name, cp_bytes_text(w->model.full_bytes_micro, needs),
+                           cp_bytes_text(dev->mem_bytes, has));
+        }
+        c->layers[s] = w->model.layers;
+        c->power_fwd_w[s + 1] = dev->power_d2e_w;
+    }
+    cp_plan_set_slots(c);
+    return CP_OK;
+}
+
+static cp_err decide_fedavg(const struct cp_policy_args *a, struct cp_plan *out,
+                            struct cp_decision *d)
+{
+    return decide_each(a, use_all, out, d);
+}
+
+const struct cp_policy CP_POLICY_FEDAVG = {
+    .name = "fedavg",
+    .help = "every device trains the whole model on its share of the samples (modelled)",
+    .trains = false,
+    .decide = decide_fedavg,
+};

@@ -1,0 +1,102 @@
+#include "plan/policies.h"
+
+#include "base/clock.h"
+#include "plan/draft.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct cp_policy *const CP_POLICIES[] = {
+    &CP_POLICY_DSSDA,
+    &CP_POLICY_STATIC,
+    &CP_POLICY_GPIPE_UNIFORM,
+    &CP_POLICY_GREEDY,
+    &CP_POLICY_RANDOM,
+    &CP_POLICY_FEDAVG,
+    NULL,
+};
+
+const struct cp_policy *cp_policy_find(const char *name)
+{
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        if (strcmp(CP_POLICIES[i]->name, name) == 0) {
+            return CP_POLICIES[i];
+        }
+    }
+    return NULL;
+}
+
+double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
+                         const struct cp_queues *q)
+{
+    double slowest = 0, cost = 0;
+    for (int c = 0; c < p->n_clusters; c++) {
+        struct cp_value v = cp_draft_value(&p->cluster[c], w, q, c);
+        slowest = fmax(slowest, v.time_s);
+        cost += v.cost;
+    }
+    return cp_queues_v(q) * slowest + cost;
+}
+
+static cp_err check_queues(const struct cp_queues *q, const struct cp_world *w)
+{
+    if (q->n_clusters != w->n_clusters) {
+        return cp_fail(CP_E_PLAN, "the virtual queues are those of %d clusters, the world has %d",
+                       q->n_clusters, w->n_clusters);
+    }
+    double sum = q->v + q->convergence, least = fmin(q->v, q->convergence);
+    for (int c = 0; c < w->n_clusters; c++) {
+        for (int node = 0; node <= w->cluster[c].n_devices; node++) {
+            sum += q->energy[c][node];
+            least = fmin(least, q->energy[c][node]);
+        }
+    }
+    if (!isfinite(sum) || least < 0) {
+        return cp_fail(CP_E_NONFINITE, "a virtual queue is negative or not a finite number: "
+                                       "nothing can be weighed against latency");
+    }
+    return CP_OK;
+}
+
+static cp_err prove(const struct cp_policy *policy, const struct cp_policy_args *a,
+                    const struct cp_plan *p, struct cp_decision *d)
+{
+    cp_err err = cp_plan_check(p, a->world);
+    if (err) {
+        return cp_fail_in(err, "the policy %s made a plan that does not hold", policy->name);
+    }
+    d->objective = cp_plan_objective(p, a->world, a->queues);
+    if (!isfinite(d->objective)) {
+        return cp_fail(CP_E_PLAN,
+                       "the best plan of %s would never end: a link is too weak or a "
+                       "node too slow to count in seconds",
+                       policy->name);
+    }
+    return CP_OK;
+}
+
+cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_args *a,
+                        struct cp_plan *out, struct cp_decision *d)
+{
+    CP_TRY(cp_world_check(a->world));
+    if (a->queues) {
+        CP_TRY(check_queues(a->queues, a->world));
+    }
+    struct cp_plan plan;
+    struct cp_decision decision = {0};
+    int64_t start_ns = cp_now_ns();
+    CP_TRY(cp_plan_init(&plan, a->world->n_clusters));
+    cp_err err = policy->decide(a, &plan, &decision);
+    err = err ? err : prove(policy, a, &plan, &decision);
+    if (err) {
+        cp_plan_fini(&plan);
+        return err;
+    }
+    decision.solve_ms = (double)(cp_now_ns() - start_ns) * 1e-6;
+    snprintf(plan.policy, sizeof plan.policy, "%s", policy->name);
+    plan.gen = 0;
+    *out = plan;
+    *d = decision;
+    return CP_OK;
+}

@@ -1,0 +1,415 @@
+/*
+ * A label is a way to place the first i layers on a set U of devices, the last of them k: the cost
+ * so far and the longest forward and backward time so far. Two labels of one state (i, U, k) are
+ * extended by the same choices at the same cost, and the final value rises with each of the three
+ * numbers, so a label that is not smaller in any of them can go (Proposition 2). What remains is
+ * exact; it is small because few pairs of bottlenecks are worth having.
+ *
+ * Two more prunings are exact too. A label whose cost, with the cheapest device for all layers that
+ * are left and the bottlenecks it already has, is above the best complete placement cannot win. And
+ * a label whose unused devices cannot hold the rest cannot be completed; this keeps the beam of
+ * large clusters from losing the last feasible placement.
+ */
+#include "plan/split.h"
+
+#include "base/mem.h"
+#include "world/radio.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1 << 11 };
+
+struct cp_split_label {
+    double cost, max_fwd_s, max_bwd_s;
+    uint32_t set;
+    int32_t parent, next; /* label before; next in the bucket */
+    int16_t layers;       /* placed so far */
+    int8_t last;          /* device */
+    bool dead;            /* dominated later, or out of the beam */
+};
+
+/* All constants of one search, so that extending a label is a few additions. */
+struct tables {
+    const struct cp_split *s;
+    int n, device[CP_DEVICES_MAX]; /* present */
+    double bottleneck;             /* cost of one second of m^F or m^B */
+    double layer_fwd_s[CP_DEVICES_MAX], layer_bwd_s[CP_DEVICES_MAX];
+    double layer_cost[CP_DEVICES_MAX]; /* compute, scatter and gather: linear in the layers */
+    double layer_min;
+    int room[CP_DEVICES_MAX][CP_DEVICES_MAX]; /* [segment][device] layers that fit */
+    /* Link s: from the CU (u = 0) or device u - 1 to device k. */
+    double fwd_s[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
+    double bwd_s[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
+    double link_cost[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
+    double edge_fwd_s[CP_DEVICES_MAX], edge_bwd_s[CP_DEVICES_MAX], edge_cost[CP_DEVICES_MAX];
+};
+
+struct search {
+    const struct tables *t;
+    struct cp_split_work *work;
+    int32_t bucket[BUCKETS];
+    double best;
+    int best_label; /* the complete placement; -1: none */
+};
+
+void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, struct cp_room *room,
+                   const struct cp_queues *q, int segments, int micro_batches, enum cp_order order)
+{
+    const struct cp_cluster *cl = &w->cluster[cluster];
+    *s = (struct cp_split){.world = w,
+                           .cluster = cluster,
+                           .room = room,
+                           .segments = segments,
+                           .micro_batches = micro_batches,
+                           .order = order,
+                           .v = cp_queues_v(q),
+                           .micro_price = cp_queues_micro_price(q, w, cluster),
+                           .uplink_share = 1.0 / w->n_clusters,
+                           .power_up_w = cl->cu.power_d2e_w};
+    bool overlaps = cp_order_slots(order, segments, micro_batches, segments + 1) < micro_batches;
+    for (int node = 0; node <= cl->n_devices; node++) {
+        const struct cp_device *d = node == 0 ? &cl->cu : &cl->device[node - 1];
+        double part = overlaps && node > 0 ? 0.5 : 1;
+        s->price[node] = cp_queues_price(q, w, cluster, node);
+        s->power_fwd_w[node] = part * d->power_d2d_w;
+        s->power_edge_w[node] = part * d->power_d2e_w;
+        s->power_bwd_w[node] = part * d->power_d2d_w;
+    }
+    for (int j = 0; j < segments; j++) {
+        s->band_fwd[j] = s->band_bwd[j] = 1.0 / segments;
+    }
+}
+
+void cp_split_work_fini(struct cp_split_work *work)
+{
+    cp_mem_free(work->label);
+    *work = (struct cp_split_work){0};
+}
+
+/* The cost of a second that every micro-batch spends in the pipeline alone (Sigma). */
+static double latency_weight(const struct cp_split *s)
+{
+    return s->order == CP_ORDER_SEQ ? s->v * s->micro_batches : s->v;
+}
+
+static void fill_devices(struct tables *t)
+{
+    const struct cp_split *s = t->s;
+    const struct cp_world *w = s->world;
+    const struct cp_cluster *cl = &w->cluster[s->cluster];
+    const struct cp_part_cost *layer = &w->model.layer;
+    double steps = w->local_steps, bits = cp_layers_bits(w, 1);
+    t->layer_min = INFINITY;
+    for (int i = 0; i < t->n; i++) {
+        int k = t->device[i];
+        const struct cp_device *d = &cl->device[k];
+        double gain = cl->gain_d2d[0][k + 1], band = w->radio.band_d2d_hz;
+        double out_s = bits / cp_rate_bps(1, band, cl->cu.power_d2d_w, gain, w->radio.noise_w_hz);
+        double in_s = bits / cp_rate_bps(1, band, d->power_d2d_w, gain, w->radio.noise_w_hz);
+        t->layer_fwd_s[k] = layer->work_fwd_flops / d->rate_flops;
+        t->layer_bwd_s[k] = layer->work_bwd_flops / d->rate_flops;
+        double joule = d->energy_j_flop * (layer->work_fwd_flops + layer->work_bwd_flops);
+        t->layer_cost[k] = steps * (latency_weight(s) * (t->layer_fwd_s[k] + t->layer_bwd_s[k]) +
+                                    s->micro_batches * s->price[k + 1] * joule) +
+                           s->v * (out_s + in_s) + s->price[k + 1] * d->power_d2d_w * in_s +
+                           s->price[0] * cl->cu.power_d2d_w * out_s;
+        t->layer_min = fmin(t->layer_min, t->layer_cost[k]);
+        for (int j = 0; j < s->segments; j++) {
+            int slots = cp_order_slots(s->order, s->segments, s->micro_batches, j + 1);
+            t->room[j][k] = cp_room_layers(s->room, k, slots);
+        }
+    }
+}
+
+static void fill_links(struct tables *t, double band_hz)
+{
+    const struct cp_split *s = t->s;
+    const struct cp_world *w = s->world;
+    const struct cp_cluster *cl = &w->cluster[s->cluster];
+    double n0 = w->radio.noise_w_hz, steps = w->local_steps, m = s->micro_batches;
+    double fwd_bits = cp_link_fwd_bits(w), bwd_bits = cp_link_bwd_bits(w);
+    for (int i = 0; i < t->n; i++) {
+        int k = t->device[i];
+        for (int j = 0; j < s->segments; j++) {
+            for (int from = -1; from < t->n; from++) {
+                int u = from < 0 ? 0 : t->device[from] + 1;
+                if (u == k + 1 || (u == 0) != (j == 0)) {
+                    continue;
+                }
+                double g = cl->gain_d2d[u][k + 1];
+                double f =
+                    fwd_bits / cp_rate_bps(s->band_fwd[j], band_hz, s->power_fwd_w[u], g, n0);
+                double b =
+                    bwd_bits / cp_rate_bps(s->band_bwd[j], band_hz, s->power_bwd_w[k + 1], g, n0);
+                t->fwd_s[j][u][k] = f;
+                t->bwd_s[j][u][k] = b;
+                t->link_cost[j][u][k] = steps * (latency_weight(s) * (f + b) +
+                                                 m * (s->price[u] * s->power_fwd_w[u] * f +
+                                                      s->price[k + 1] * s->power_bwd_w[k + 1] * b));
+            }
+        }
+        double g = cl->gain_d2e[k + 1], p = s->power_edge_w[k + 1];
+        double f = fwd_bits / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, p, g, n0);
+        double b = bwd_bits / cp_rate_down_bps(s->uplink_share, &w->radio, g);
+        t->edge_fwd_s[k] = f;
+        t->edge_bwd_s[k] = b;
+        t->edge_cost[k] = steps * (latency_weight(s) * (f + b) + m * s->price[k + 1] * p * f);
+    }
+}
+
+/* Theta_0 and the bottlenecks that do not depend on the cut: CU, edge server, upload. */
+static struct cp_split_label start_label(const struct cp_split *s)
+{
+    const struct cp_world *w = s->world;
+    const struct cp_cluster *cl = &w->cluster[s->cluster];
+    const struct cp_part_cost *emb = &w->model.emb, *head = &w->model.head;
+    double server = w->server_flops / w->n_clusters;
+    double emb_fwd = emb->work_fwd_flops / cl->cu.rate_flops;
+    double emb_bwd = emb->work_bwd_flops / cl->cu.rate_flops;
+    double head_fwd = head->work_fwd_flops / server, head_bwd = head->work_bwd_flops / server;
+    double joule = cl->cu.energy_j_flop * (emb->work_fwd_flops + emb->work_bwd_flops);
+    double upload_s =
+        cp_upload_bits(w) / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
+                                        cl->gain_d2e[0], w->radio.noise_w_hz);
+    return (struct cp_split_label){
+        .cost = w->local_steps * (latency_weight(s) * (emb_fwd + emb_bwd + head_fwd + head_bwd) +
+                                  s->micro_batches * s->price[0] * joule) +
+                (s->v + s->price[0] * s->power_up_w) * upload_s + s->micro_price / s->micro_batches,
+        .max_fwd_s = fmax(emb_fwd, head_fwd),
+        .max_bwd_s = fmax(emb_bwd, head_bwd),
+        .parent = -1,
+        .last = -1,
+    };
+}
+
+static cp_err add_label(struct cp_split_work *work, const struct cp_split_label *l)
+{
+    if (work->n == work->cap) {
+        int cap = work->cap ? 2 * work->cap : 1024;
+        struct cp_split_label *bigger;
+        CP_TRY(cp_mem_array(NULL, (size_t)cap, sizeof *bigger, &bigger));
+        if (work->n > 0) {
+            memcpy(bigger, work->label, (size_t)work->n * sizeof *bigger);
+        }
+        cp_mem_free(work->label);
+        work->label = bigger;
+        work->cap = cap;
+    }
+    work->label[work->n++] = *l;
+    return CP_OK;
+}
+
+static bool dominates(const struct cp_split_label *a, const struct cp_split_label *b)
+{
+    return a->cost <= b->cost && a->max_fwd_s <= b->max_fwd_s && a->max_bwd_s <= b->max_bwd_s;
+}
+
+/* Keeps l unless a label of its state is as good; labels that it beats are marked dead. */
+static cp_err keep_label(struct search *x, struct cp_split_label *l)
+{
+    uint32_t state = (l->set * 16u + (uint32_t)l->last) * 64u + (uint32_t)l->layers;
+    int32_t *head = &x->bucket[(state * 2654435769u) >> 21];
+    struct cp_split_label *all = x->work->label;
+    for (int32_t *at = head; *at >= 0;) {
+        struct cp_split_label *other = &all[*at];
+        if (other->set != l->set || other->last != l->last || other->layers != l->layers) {
+            at = &other->next;
+        } else if (dominates(other, l)) {
+            return CP_OK;
+        } else if (dominates(l, other)) {
+            other->dead = true;
+            *at = other->next;
+        } else {
+            at = &other->next;
+        }
+    }
+    l->next = *head;
+    *head = x->work->n;
+    return add_label(x->work, l);
+}
+
+/* The most that `count` devices outside set can hold in the segments from `segment` on. Slots do
+ * not rise along the pipeline, so the room of the last segment is the largest. */
+static int room_left(const struct tables *t, uint32_t set, int count)
+{
+    int top[CP_DEVICES_MAX], n = 0, sum = 0;
+    for (int i = 0; i < t->n; i++) {
+        int k = t->device[i], room = t->room[t->s->segments - 1][k], at;
+        if (set & 1u << k) {
+            continue;
+        }
+        for (at = n++; at > 0 && top[at - 1] < room; at--) {
+            top[at] = top[at - 1];
+        }
+        top[at] = room;
+    }
+    for (int i = 0; i < count && i < n; i++) {
+        sum += top[i];
+    }
+    return sum;
+}
+
+/* Places segment j on device k after the label `from`, in every size. */
+static cp_err extend(struct search *x, int from, int j, int k)
+{
+    const struct tables *t = x->t;
+    int all = t->s->world->model.layers, left = t->s->segments - 1 - j;
+    struct cp_split_label l = x->work->label[from];
+    int u = l.last + 1, placed = l.layers;
+    uint32_t set = l.set | 1u << k;
+    int least = left == 0 ? all - placed : 1, most = all - placed - left;
+    int rest = left == 0 ? 0 : room_left(t, set, left);
+    most = most < t->room[j][k] ? most : t->room[j][k];
+    least = least > all - placed - rest ? least : all - placed - rest;
+    double base = l.cost + t->link_cost[j][u][k] + (left == 0 ? t->edge_cost[k] : 0);
+    double fwd = fmax(l.max_fwd_s, t->fwd_s[j][u][k]), bwd = fmax(l.max_bwd_s, t->bwd_s[j][u][k]);
+    if (left == 0) {
+        fwd = fmax(fwd, t->edge_fwd_s[k]);
+        bwd = fmax(bwd, t->edge_bwd_s[k]);
+    }
+    for (int n = least; n <= most; n++) {
+        struct cp_split_label next = {.cost = base + n * t->layer_cost[k],
+                                      .max_fwd_s = fmax(fwd, n * t->layer_fwd_s[k]),
+                                      .max_bwd_s = fmax(bwd, n * t->layer_bwd_s[k]),
+                                      .set = set,
+                                      .parent = from,
+                                      .next = -1,
+                                      .layers = (int16_t)(placed + n),
+                                      .last = (int8_t)k};
+        double value = next.cost + t->bottleneck * (next.max_fwd_s + next.max_bwd_s);
+        double bound = value + (all - placed - n) * t->layer_min;
+        if (!(bound <= x->best * (1 + 1e-12))) {
+            continue; /* also drops what is not finite */
+        }
+        if (left > 0) {
+            CP_TRY(keep_label(x, &next));
+        } else if (value < x->best) {
+            x->best = value;
+            x->best_label = x->work->n;
+            CP_TRY(add_label(x->work, &next));
+        }
+    }
+    return CP_OK;
+}
+
+static double label_value(const struct tables *t, const struct cp_split_label *l)
+{
+    return l->cost + t->bottleneck * (l->max_fwd_s + l->max_bwd_s) +
+           (t->s->world->model.layers - l->layers) * t->layer_min;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Marks all but the CP_SPLIT_BEAM best labels from first on as dead. */
+static cp_err cut_to_beam(const struct tables *t, struct cp_split_work *work, int first)
+{
+    int n = 0;
+    double *value;
+    CP_TRY(cp_mem_array(NULL, (size_t)(work->n - first), sizeof *value, &value));
+    for (int i = first; i < work->n; i++) {
+        if (!work->label[i].dead) {
+            value[n++] = label_value(t, &work->label[i]);
+        }
+    }
+    if (n > CP_SPLIT_BEAM) {
+        qsort(value, (size_t)n, sizeof *value, compare_doubles);
+        double limit = value[CP_SPLIT_BEAM - 1];
+        for (int i = first; i < work->n; i++) {
+            work->label[i].dead |= label_value(t, &work->label[i]) > limit;
+        }
+    }
+    cp_mem_free(value);
+    return CP_OK;
+}
+
+static cp_err run_search(struct search *x)
+{
+    const struct tables *t = x->t;
+    int segments = t->s->segments, first = 0;
+    for (int j = 0; j < segments; j++) {
+        int end = x->work->n;
+        for (int i = 0; i < BUCKETS; i++) {
+            x->bucket[i] = -1;
+        }
+        for (int from = first; from < end; from++) {
+            if (x->work->label[from].dead) {
+                continue;
+            }
+            for (int i = 0; i < t->n; i++) {
+                int k = t->device[i];
+                if (!(x->work->label[from].set & 1u << k)) {
+                    CP_TRY(extend(x, from, j, k));
+                }
+            }
+        }
+        first = end;
+        if (t->n > CP_SPLIT_EXACT_DEVICES && j + 1 < segments) {
+            CP_TRY(cut_to_beam(t, x->work, first));
+        }
+    }
+    return CP_OK;
+}
+
+/* Walks back from the complete label. */
+static void write_plan(const struct search *x, struct cp_cluster_plan *out)
+{
+    const struct cp_split *s = x->t->s;
+    *out = (struct cp_cluster_plan){.mode = CP_MODE_PIPELINE,
+                                    .order = s->order,
+                                    .segments = s->segments,
+                                    .micro_batches = s->micro_batches,
+                                    .uplink_share = s->uplink_share,
+                                    .power_up_w = s->power_up_w};
+    cp_plan_set_slots(out);
+    int at = x->best_label;
+    for (int j = s->segments - 1; j >= 0; j--) {
+        const struct cp_split_label *l = &x->work->label[at];
+        out->device[j] = l->last;
+        out->layers[j] = l->layers - x->work->label[l->parent].layers;
+        at = l->parent;
+    }
+    out->power_fwd_w[0] = s->power_fwd_w[0];
+    for (int j = 0; j < s->segments; j++) {
+        int node = out->device[j] + 1;
+        out->band_fwd[j] = s->band_fwd[j];
+        out->band_bwd[j] = s->band_bwd[j];
+        out->power_fwd_w[j + 1] =
+            j + 1 < s->segments ? s->power_fwd_w[node] : s->power_edge_w[node];
+        out->power_bwd_w[j + 1] = s->power_bwd_w[node];
+    }
+}
+
+cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
+                      struct cp_cluster_plan *out, double *value, bool *found)
+{
+    const struct cp_cluster *cl = &s->world->cluster[s->cluster];
+    struct tables t = {.s = s};
+    assert(s->world->model.layers <= CP_LAYERS_MAX);
+    CP_TRY(cp_draft_present(cl, t.device, &t.n));
+    assert(s->segments >= 1 && s->segments <= t.n && s->segments <= s->world->model.layers);
+    int depth = s->order == CP_ORDER_SEQ ? 0 : s->micro_batches - 1;
+    t.bottleneck = s->world->local_steps * s->v * depth;
+    struct cp_split_label start = start_label(s);
+    struct cp_cluster_plan slots = {
+        .order = s->order, .segments = s->segments, .micro_batches = s->micro_batches};
+    cp_plan_set_slots(&slots);
+    fill_devices(&t);
+    fill_links(&t, s->world->radio.band_d2d_hz * (cp_plan_overlaps(&slots) ? 0.5 : 1));
+    struct search x = {.t = &t, .work = work, .best = INFINITY, .best_label = -1};
+    work->n = 0;
+    CP_TRY(add_label(work, &start));
+    CP_TRY(run_search(&x));
+    *found = x.best_label >= 0;
+    if (*found) {
+        *value = x.best;
+        write_plan(&x, out);
+    }
+    return CP_OK;
+}
