@@ -1,0 +1,590 @@
+#include "node/job.h"
+
+#include "base/rng.h"
+#include "data/wptrain.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HELDOUT_MODULUS = 10, /* every tenth text by hash, where no held-out file is given */
+    WORD_MAX = 100,       /* longest word in code points, as in the common files */
+};
+
+/* --- files --------------------------------------------------------------------------------------- */
+
+/* folder/path, or path itself if it is absolute. */
+static void join(struct cp_str *out, const char *folder, const char *path)
+{
+    cp_str_clear(out);
+    if (path[0] != '/' && folder[0] && strcmp(folder, ".") != 0) {
+        cp_str_printf(out, "%s/", folder);
+    }
+    cp_str_puts(out, path);
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The file folder/stem.{tsv,csv,jsonl}; false if there is none. */
+static bool find_file(struct cp_str *out, const char *folder, const char *stem)
+{
+    static const char *const SUFFIXES[] = {"tsv", "csv", "jsonl"};
+    for (size_t i = 0; i < sizeof SUFFIXES / sizeof SUFFIXES[0]; i++) {
+        cp_str_clear(out);
+        cp_str_printf(out, "%s/%s.%s", folder, stem, SUFFIXES[i]);
+        if (access(cp_str_text(out), F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where training, held-out and vocabulary files are; empty: there is none. */
+struct paths {
+    struct cp_str train, heldout, vocab;
+};
+
+static void paths_fini(struct paths *p)
+{
+    cp_str_fini(&p->train);
+    cp_str_fini(&p->heldout);
+    cp_str_fini(&p->vocab);
+}
+
+static cp_err find_paths(struct paths *p, const struct cp_config *c, const char *folder)
+{
+    struct cp_str base = {0};
+    join(&base, folder, c->data.path);
+    cp_err err = cp_str_check(&base);
+    if (!err && !is_dir(cp_str_text(&base))) {
+        join(&p->train, folder, c->data.path);
+    } else if (!err && !find_file(&p->train, cp_str_text(&base), "train")) {
+        err = cp_fail(CP_E_DATA,
+                      "data.path: the folder %s has no train.tsv, train.csv or train.jsonl",
+                      cp_str_text(&base));
+    } else if (!err) {
+        if (!find_file(&p->heldout, cp_str_text(&base), "heldout")) {
+            cp_str_clear(&p->heldout);
+        }
+        cp_str_printf(&p->vocab, "%s/vocab.txt", cp_str_text(&base));
+        if (access(cp_str_text(&p->vocab), F_OK) != 0) {
+            cp_str_clear(&p->vocab);
+        }
+    }
+    cp_str_fini(&base);
+    if (c->data.heldout) {
+        join(&p->heldout, folder, c->data.heldout);
+    }
+    if (c->data.vocab) {
+        join(&p->vocab, folder, c->data.vocab);
+    }
+    return err;
+}
+
+/* --- data ---------------------------------------------------------------------------------------- */
+
+static cp_err new_set(struct cp_dataset **set)
+{
+    return cp_mem_new(NULL, sizeof **set, set);
+}
+
+static cp_err read_sets(struct cp_job *job, const struct paths *p)
+{
+    const struct cp_config *c = job->config;
+    struct cp_dataset_options opt = {.text_column = c->data.text_column,
+                                     .label_column = c->data.label_column,
+                                     .labels_required = true};
+    CP_TRY(new_set(&job->train_set));
+    CP_TRY(new_set(&job->heldout_set));
+    CP_TRY(cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set));
+    if (c->data.classes && c->data.classes != job->train_set->n_classes) {
+        return cp_fail(CP_E_DATA, "%s has %d classes, data.classes says %lld",
+                       cp_str_text(&p->train), job->train_set->n_classes,
+                       (long long)c->data.classes);
+    }
+    if (p->heldout.len > 0) {
+        opt.class_names = (const char *const *)job->train_set->class_name;
+        opt.n_classes = job->train_set->n_classes;
+        return cp_dataset_read(cp_str_text(&p->heldout), &opt, job->heldout_set);
+    }
+    struct cp_dataset all = *job->train_set;
+    *job->train_set = (struct cp_dataset){0};
+    cp_err err = cp_dataset_split_hash(&all, HELDOUT_MODULUS, 0, job->train_set, job->heldout_set);
+    cp_dataset_fini(&all);
+    if (!err && (job->train_set->n == 0 || job->heldout_set->n == 0)) {
+        err = cp_fail(CP_E_DATA,
+                      "%s is too small to hold out every tenth text: %lld to train on, %lld to "
+                      "evaluate on; add rows or set data.heldout",
+                      cp_str_text(&p->train), (long long)job->train_set->n,
+                      (long long)job->heldout_set->n);
+    }
+    return err;
+}
+
+static cp_err read_vocab(struct cp_job *job, const struct paths *p)
+{
+    if (p->vocab.len > 0) {
+        return cp_vocab_load(cp_str_text(&p->vocab), &job->vocab);
+    }
+    return cp_wordpiece_train(job->train_set->text, job->train_set->len, job->train_set->n, true,
+                              (int32_t)job->config->model.vocab, &job->vocab);
+}
+
+static cp_err tokenize(struct cp_job *job)
+{
+    struct cp_tokenizer tok = {job->vocab, true, WORD_MAX};
+    CP_TRY(cp_tokens_make(&tok, job->train_set, job->shape.max_len, &job->train));
+    return cp_tokens_make(&tok, job->heldout_set, job->shape.max_len, &job->heldout);
+}
+
+static cp_err draw_shards(struct cp_job *job)
+{
+    const struct cp_config *c = job->config;
+    enum cp_shard_kind kind =
+        c->data.partition == CP_PARTITION_IID ? CP_SHARD_IID : CP_SHARD_DIRICHLET;
+    CP_TRY(cp_mem_new(NULL, sizeof *job->shards, &job->shards));
+    CP_TRY(cp_shard(job->train_set->label, job->train_set->n, job->base.n_clusters, kind,
+                    c->data.alpha, job->seed, job->shards));
+    for (int k = 0; k < job->base.n_clusters; k++) {
+        job->base.cluster[k].data_size = (double)cp_shards_size(job->shards, k);
+    }
+    int64_t n = job->heldout_set->n;
+    CP_TRY(cp_mem_array(NULL, (size_t)n, sizeof *job->eval_order, &job->eval_order));
+    for (int64_t i = 0; i < n; i++) {
+        job->eval_order[i] = (int32_t)i;
+    }
+    struct cp_rng rng;
+    cp_rng_init(&rng, job->seed, CP_RNG_SHUFFLE, UINT32_MAX, 0); /* no cluster has this number */
+    cp_rng_shuffle(&rng, job->eval_order, (size_t)n);
+    return CP_OK;
+}
+
+static cp_err load_data(struct cp_job *job, const char *folder)
+{
+    struct paths p = {0};
+    cp_err err = find_paths(&p, job->config, folder);
+    if (!err) {
+        err = read_sets(job, &p);
+    }
+    if (!err) {
+        err = read_vocab(job, &p);
+    }
+    paths_fini(&p);
+    CP_TRY(err);
+    job->shape.vocab = cp_vocab_size(job->vocab);
+    job->shape.classes = job->train_set->n_classes;
+    return CP_OK;
+}
+
+/* --- model and world ------------------------------------------------------------------------------ */
+
+static void set_shape(struct cp_job *job)
+{
+    const struct cp_config *c = job->config;
+    job->shape = (struct cp_shape){
+        .layers = (int32_t)c->model.layers,
+        .width = (int32_t)c->model.width,
+        .heads = (int32_t)c->model.heads,
+        .ffn = (int32_t)c->model.ffn,
+        .max_len = (int32_t)c->model.max_len,
+        .vocab = (int32_t)c->model.vocab,
+        .types = 2,
+        .classes = c->data.classes ? (int32_t)c->data.classes : 2,
+        .norm_eps = 1e-12,
+        .dropout = c->train.dropout,
+    };
+    job->optim = (struct cp_optim){
+        .kind = c->train.optimizer == 0 ? CP_OPTIM_SGD : CP_OPTIM_ADAMW,
+        .beta1 = c->train.beta1,
+        .beta2 = c->train.beta2,
+        .eps = c->train.eps,
+        .weight_decay = c->train.weight_decay,
+    };
+}
+
+/* The plan's memory constraint asks the allocator's own function. */
+static size_t segment_bytes(const void *arg, int n_layers, int slots)
+{
+    const struct cp_job *job = arg;
+    return cp_shape_cost(&job->shape, 1, n_layers, cp_job_micro_max(job), job->shape.max_len, slots,
+                         cp_optim_words(job->optim.kind))
+        .total_bytes;
+}
+
+static struct cp_part_cost part_cost(const struct cp_job *job, int block)
+{
+    struct cp_cost c = cp_shape_cost(&job->shape, block, block, cp_job_micro_max(job),
+                                     job->shape.max_len, 1, cp_optim_words(job->optim.kind));
+    return (struct cp_part_cost){c.work_fwd_flops, c.work_bwd_flops,
+                                 (double)c.params * sizeof(cp_real)};
+}
+
+static void set_model_cost(struct cp_job *job)
+{
+    const struct cp_shape *s = &job->shape;
+    int b = cp_job_micro_max(job), words = cp_optim_words(job->optim.kind);
+    int m_ref = (int)job->config->train.micro_batches;
+    struct cp_model_cost *m = &job->base.model;
+    *m = (struct cp_model_cost){
+        .layers = s->layers,
+        .emb = part_cost(job, 0),
+        .layer = part_cost(job, 1),
+        .head = part_cost(job, s->layers + 1),
+        .boundary_bytes = (double)b * s->max_len * s->width * sizeof(cp_real),
+        .label_bytes = (double)b * (2 * sizeof(int32_t) + sizeof(int64_t)), /* pipe/exec.c */
+        .optim_words = words,
+        .segment_bytes = segment_bytes,
+        .segment_arg = job,
+        .full_bytes_micro =
+            cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, 1, words).total_bytes,
+        .full_bytes_batch =
+            cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, m_ref, words).total_bytes,
+    };
+}
+
+static double watt(double dbm)
+{
+    return pow(10, (dbm - 30) / 10);
+}
+
+static void set_device(struct cp_device *d, const struct cp_config_device *from,
+                       const struct cp_config *c)
+{
+    *d = (struct cp_device){
+        .present = true,
+        .rate_flops = from->gflops * 1e9,
+        .energy_j_flop = from->energy_pj_per_flop * 1e-12,
+        .mem_bytes = (size_t)(from->mem_mib * 0x1p20),
+        .budget_j = from->budget_j,
+        .power_d2d_w = watt(c->radio.d2d_dbm),
+        .power_d2e_w = watt(c->radio.d2e_dbm),
+        .x_m = from->x_m,
+        .y_m = from->y_m,
+    };
+    snprintf(d->name, sizeof d->name, "%s", from->name ? from->name : "cu");
+}
+
+static cp_err check_name(const char *name, const char *what)
+{
+    if (strlen(name) == 0 || strlen(name) >= CP_WORLD_NAME || strpbrk(name, ". /")) {
+        return cp_fail(CP_E_CONFIG,
+                       "clusters: the %s name '%.40s' must have 1 to %d characters, none of them a "
+                       "dot, a blank or a slash",
+                       what, name, CP_WORLD_NAME - 1);
+    }
+    return CP_OK;
+}
+
+static cp_err set_cluster(struct cp_cluster *cl, const struct cp_config_cluster *from,
+                          const struct cp_config *c)
+{
+    const struct cp_config_device *devices = from->devices.items;
+    CP_TRY(check_name(from->name, "cluster"));
+    snprintf(cl->name, sizeof cl->name, "%s", from->name);
+    set_device(&cl->cu, &from->cu, c);
+    cl->edge_x_m = from->distance_m;
+    cl->data_size = 1;
+    cl->n_devices = (int)from->devices.n;
+    if (cl->n_devices == 0) {
+        return cp_fail(CP_E_PLAN, "cluster %s has no devices: add some under clusters", cl->name);
+    }
+    for (int k = 0; k < cl->n_devices; k++) {
+        CP_TRY(check_name(devices[k].name, "device"));
+        for (int i = 0; i < k; i++) {
+            if (strcmp(devices[i].name, devices[k].name) == 0) {
+                return cp_fail(CP_E_CONFIG, "cluster %s has two devices named %s", cl->name,
+                               devices[k].name);
+            }
+        }
+        set_device(&cl->device[k], &devices[k], c);
+    }
+    return CP_OK;
+}
+
+static cp_err listed_clusters(struct cp_job *job)
+{
+    const struct cp_config *c = job->config;
+    const struct cp_config_cluster *from = c->clusters.items;
+    CP_TRY(cp_world_init(&job->base, (int)c->clusters.n));
+    for (size_t k = 0; k < c->clusters.n; k++) {
+        CP_TRY(set_cluster(&job->base.cluster[k], &from[k], c));
+        for (size_t i = 0; i < k; i++) {
+            if (strcmp(job->base.cluster[i].name, job->base.cluster[k].name) == 0) {
+                return cp_fail(CP_E_CONFIG, "two clusters are named %s", job->base.cluster[k].name);
+            }
+        }
+    }
+    return CP_OK;
+}
+
+/* "2x3" */
+static cp_err drawn_clusters(struct cp_job *job, const char *text)
+{
+    int clusters = 0, devices = 0, end = 0;
+    if (sscanf(text, "%4dx%4d%n", &clusters, &devices, &end) != 2 || text[end] != 0) {
+        return cp_fail(CP_E_CONFIG,
+                       "clusters: '%.40s' is neither a list nor of the form CxK, as 2x3: 2 "
+                       "clusters of 3 devices",
+                       text);
+    }
+    CP_TRY(cp_world_draw_default(clusters, devices, job->seed, &job->base));
+    for (int c = 0; c < clusters; c++) {
+        struct cp_cluster *cl = &job->base.cluster[c];
+        for (int k = -1; k < devices; k++) {
+            struct cp_device *d = k < 0 ? &cl->cu : &cl->device[k];
+            d->power_d2d_w = watt(job->config->radio.d2d_dbm);
+            d->power_d2e_w = watt(job->config->radio.d2e_dbm);
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err set_world(struct cp_job *job)
+{
+    const struct cp_config *c = job->config;
+    CP_TRY(c->clusters_short ? drawn_clusters(job, c->clusters_short) : listed_clusters(job));
+    struct cp_world *w = &job->base;
+    w->radio = (struct cp_radio){
+        .band_d2d_hz = c->radio.d2d_mhz * 1e6,
+        .band_up_hz = c->radio.up_mhz * 1e6,
+        .band_down_hz = c->radio.down_mhz * 1e6,
+        .noise_w_hz = watt(c->radio.noise_dbm_hz),
+        .power_bs_w = watt(c->radio.bs_dbm),
+    };
+    w->server_flops = c->server.gflops * 1e9;
+    w->local_steps = (int32_t)c->train.local_steps;
+    w->micro_samples = cp_job_micro_max(job);
+    w->micro_ref = (int32_t)c->train.micro_batches;
+    w->micro_max = (int32_t)(c->train.micro_max > c->train.micro_batches ? c->train.micro_max
+                                                                         : c->train.micro_batches);
+    job->channel = (struct cp_channel){
+        .fading = (enum cp_fading)c->radio.kind,
+        .rician_k = pow(10, c->radio.rician_k_db / 10),
+        .clamp = c->radio.clamp,
+        .shadow_db = c->radio.shadow_db,
+    };
+    return CP_OK;
+}
+
+/* The device that "c1.d2" names, NULL if there is none. */
+static struct cp_device *find_device(const struct cp_world *w, const char *name)
+{
+    for (int c = 0; c < w->n_clusters; c++) {
+        for (int k = 0; k < w->cluster[c].n_devices; k++) {
+            char full[CP_NODE_NAME];
+            snprintf(full, sizeof full, "%s.%s", w->cluster[c].name, w->cluster[c].device[k].name);
+            if (strcmp(full, name) == 0) {
+                return &w->cluster[c].device[k];
+            }
+        }
+    }
+    return NULL;
+}
+
+static cp_err check_changes(struct cp_job *job)
+{
+    const struct cp_config_change *ch = job->config->changes.items;
+    for (size_t i = 0; i < job->config->changes.n; i++) {
+        if (!find_device(&job->base, ch[i].node)) {
+            return cp_fail(CP_E_CONFIG, "changes.%zu.node: there is no device %s; the first is %s",
+                           i, ch[i].node, job->cast.node[job->cast.cu[0] + 1].name);
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err set_cuts(struct cp_job *job)
+{
+    const struct cp_conf_cuts *cuts = &job->config->plan.cuts;
+    if (cuts->n == 0) {
+        return CP_OK;
+    }
+    if (cuts->n != (size_t)job->base.n_clusters) {
+        return cp_fail(CP_E_PLAN, "plan.cuts has %zu lists, there are %d clusters", cuts->n,
+                       job->base.n_clusters);
+    }
+    CP_TRY(cp_mem_array(NULL, cuts->n, sizeof *job->cuts, &job->cuts));
+    for (size_t c = 0; c < cuts->n; c++) {
+        if (cuts->row[c].n > (size_t)job->base.cluster[c].n_devices) {
+            return cp_fail(CP_E_PLAN, "plan.cuts: %zu numbers for cluster %s, which has %d devices",
+                           cuts->row[c].n, job->base.cluster[c].name,
+                           job->base.cluster[c].n_devices);
+        }
+        for (size_t k = 0; k < cuts->row[c].n; k++) {
+            job->cuts[c][k] = cuts->row[c].v[k];
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err set_policy(struct cp_job *job)
+{
+    const char *name = job->config->plan.policy;
+    job->policy = cp_policy_find(name);
+    if (job->policy) {
+        return CP_OK;
+    }
+    const char *names[64];
+    size_t n = 0;
+    for (; CP_POLICIES[n] && n < 64; n++) {
+        names[n] = CP_POLICIES[n]->name;
+    }
+    const char *near = cp_nearest(name, names, n);
+    return cp_fail(CP_E_CONFIG, "plan.policy: there is no policy '%.40s'%s%s; collapipe plan --help "
+                                "lists them",
+                   name, near ? ", did you mean " : "", near ? near : "");
+}
+
+static cp_err init_world(struct cp_job *job)
+{
+    CP_TRY(cp_shape_check(&job->shape));
+    CP_TRY(set_policy(job));
+    CP_TRY(set_world(job));
+    set_model_cost(job);
+    CP_TRY(cp_cast_init(&job->cast, &job->base, job->shape.layers));
+    CP_TRY(check_changes(job));
+    return set_cuts(job);
+}
+
+static void begin(struct cp_job *job, const struct cp_config *config)
+{
+    *job = (struct cp_job){.config = config, .seed = (uint64_t)config->seed};
+    set_shape(job);
+}
+
+cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config)
+{
+    begin(job, config);
+    cp_err err = init_world(job);
+    if (err) {
+        cp_job_fini(job);
+    }
+    return err;
+}
+
+cp_err cp_job_init(struct cp_job *job, const struct cp_config *config, const char *folder)
+{
+    begin(job, config);
+    cp_err err = load_data(job, folder);
+    if (!err) {
+        err = init_world(job);
+    }
+    if (!err) {
+        err = tokenize(job);
+    }
+    if (!err) {
+        err = draw_shards(job);
+    }
+    if (err) {
+        cp_job_fini(job);
+    }
+    return err;
+}
+
+void cp_job_fini(struct cp_job *job)
+{
+    cp_tokens_fini(&job->train);
+    cp_tokens_fini(&job->heldout);
+    for (int i = 0; i < 2; i++) {
+        struct cp_dataset *set = i ? job->heldout_set : job->train_set;
+        if (set) {
+            cp_dataset_fini(set);
+            cp_mem_free(set);
+        }
+    }
+    if (job->shards) {
+        cp_shards_fini(job->shards);
+        cp_mem_free(job->shards);
+    }
+    cp_vocab_free(job->vocab);
+    cp_mem_free(job->eval_order);
+    cp_mem_free(job->cuts);
+    cp_cast_fini(&job->cast);
+    cp_world_fini(&job->base);
+    *job = (struct cp_job){0};
+}
+
+/* --- the world of a round -------------------------------------------------------------------------- */
+
+/* Scripted changes up to this round, in the order of the list; a later one wins. */
+static void apply_changes(const struct cp_job *job, struct cp_world *w)
+{
+    const struct cp_config_change *ch = job->config->changes.items;
+    for (size_t i = 0; i < job->config->changes.n; i++) {
+        if (ch[i].round > w->round + 1) {
+            continue;
+        }
+        struct cp_device *d = find_device(w, ch[i].node);
+        if (ch[i].kind == CP_CHANGE_RATE) {
+            d->rate_flops = find_device(&job->base, ch[i].node)->rate_flops *
+                            ch[i].factor;
+        } else {
+            d->present = ch[i].kind == CP_CHANGE_JOIN;
+        }
+    }
+}
+
+cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_world *out)
+{
+    struct cp_world w = {0}, full = {0};
+    CP_TRY(cp_world_copy(&w, &job->base));
+    w.round = round;
+    if (!mean) {
+        apply_changes(job, &w);
+        cp_err err = cp_world_copy(&full, &w);
+        if (err) {
+            cp_world_fini(&w);
+            return err;
+        }
+        if (job->config->radio.availability < 1) {
+            cp_world_draw_rates(&w, &full, job->config->radio.availability, job->seed);
+        }
+        cp_world_fini(&full);
+    }
+    cp_channel_draw(&w, &job->channel, job->seed, mean);
+    *out = w;
+    return CP_OK;
+}
+
+/* --- steps ----------------------------------------------------------------------------------------- */
+
+int64_t cp_job_step_samples(const struct cp_job *job, int m)
+{
+    const struct cp_config *c = job->config;
+    return c->plan.batch_mode == CP_BATCH_FIXED_B ? m * c->train.micro_batch : c->train.batch;
+}
+
+int cp_job_micro_max(const struct cp_job *job)
+{
+    const struct cp_config *c = job->config;
+    int64_t m = c->train.micro_batches;
+    return (int)(c->plan.batch_mode == CP_BATCH_FIXED_B ? c->train.micro_batch
+                                                        : (c->train.batch + m - 1) / m);
+}
+
+int cp_job_split(int64_t samples, int m, int32_t *sizes)
+{
+    if (samples < m) {
+        m = (int)samples;
+    }
+    for (int i = 0; i < m; i++) {
+        sizes[i] = (int32_t)(samples * (i + 1) / m - samples * i / m);
+    }
+    return m;
+}
+
+double cp_job_lr(const struct cp_job *job, int64_t global_step)
+{
+    const struct cp_config *c = job->config;
+    int64_t total = c->fed.rounds * c->train.local_steps;
+    int64_t warmup = (int64_t)ceil(c->train.warmup * (double)total);
+    return cp_optim_lr(c->train.lr, global_step, warmup, total, (enum cp_lr_decay)c->train.decay);
+}

@@ -1,0 +1,62 @@
+/*
+ * job: everything that is fixed before a run starts: model, data, world, rules. Read by all nodes,
+ * changed by none.
+ */
+#ifndef CP_NODE_JOB_H
+#define CP_NODE_JOB_H
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "data/shard.h"
+#include "data/vocab.h"
+#include "model/optim.h"
+#include "model/shape.h"
+#include "node/cast.h"
+#include "node/config.h"
+#include "plan/policy.h"
+#include "world/radio.h"
+
+struct cp_job {
+    const struct cp_config *config; /* borrowed */
+    uint64_t seed;
+    struct cp_shape shape;
+    struct cp_optim optim;
+    /* data */
+    struct cp_vocab *vocab;
+    struct cp_dataset *train_set, *heldout_set;
+    struct cp_tokens train, heldout;
+    struct cp_shards *shards;
+    int32_t *eval_order; /* held-out samples in a fixed random order */
+    /* world */
+    struct cp_world base; /* undisturbed: configured rates, everybody present */
+    struct cp_channel channel;
+    const struct cp_policy *policy;
+    int (*cuts)[CP_DEVICES_MAX];
+    struct cp_cast cast;
+};
+
+/* Reads data, trains a vocabulary where none is given, draws shards and world. folder: where
+ * relative paths start. Every mistake in the configuration or the data is found here. */
+CP_NODISCARD cp_err cp_job_init(struct cp_job *job, const struct cp_config *config,
+                                const char *folder);
+void cp_job_fini(struct cp_job *job);
+
+/* The part of it that planning needs: no data is read (samples per cluster are taken as equal). */
+CP_NODISCARD cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config);
+
+/* The world of a round (0-based); mean: on mean channels, everybody present at full speed. */
+CP_NODISCARD cp_err cp_job_world(const struct cp_job *job, int round, bool mean,
+                                 struct cp_world *out);
+
+/* Samples of a step and how they are split: sizes[0..m-1], as even as possible, none empty. m is
+ * lowered where there are fewer samples than micro-batches; returned. */
+int cp_job_split(int64_t samples, int m, int32_t *sizes);
+
+/* Samples that a step of M micro-batches wants (theory section 8: M b, or the fixed batch), and the
+ * most in one micro-batch. */
+int64_t cp_job_step_samples(const struct cp_job *job, int m);
+int cp_job_micro_max(const struct cp_job *job);
+
+double cp_job_lr(const struct cp_job *job, int64_t global_step);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * wire: payloads of the control messages between edge and cluster (tensor messages: pipe/exec.c).
+ */
+#ifndef CP_NODE_WIRE_H
+#define CP_NODE_WIRE_H
+
+#include <stdint.h>
+
+#include "node/cast.h"
+
+/* Most micro-batches of one step; a STEP with more is refused. */
+enum { CP_MICROS_MAX = 1024 };
+
+/* PLAN: this head, then the plan as JSON text with its zero byte. */
+struct cp_wire_plan {
+    int32_t resumed; /* the state of every block comes from the edge (a checkpoint) */
+};
+
+/* Where a cluster's batches stand: complete passes over its shard, and samples of the open one. */
+struct cp_wire_cursor {
+    int64_t epoch, position;
+};
+
+/* TRAIN, edge -> control unit. */
+struct cp_wire_train {
+    int32_t round;
+    struct cp_wire_cursor cursor;
+};
+
+/* STEP, control unit -> stages: struct cp_step as it is; control units and devices of one program
+ * version share it (the network protocol fixes its layout). */
+
+/* PROGRESS, control unit -> edge, after every step; steps == done ends the round of the cluster. */
+struct cp_wire_progress {
+    int32_t done, steps;
+    int64_t samples; /* of this step */
+    double loss_sum, grad_norm;
+    int64_t labelled, correct;
+    struct cp_wire_cursor cursor;
+};
+
+/* COLLECT, edge -> control unit and head, control unit -> devices. */
+struct cp_wire_collect {
+    int32_t with_state; /* moments and step counts too, for a checkpoint */
+};
+
+/* REPORT, every node -> edge, at the end of a round. */
+struct cp_wire_report {
+    double busy_s;
+    int64_t mem_peak_bytes, mem_model_bytes, msg_peak_bytes, sent_bytes;
+};
+
+/* EVAL, edge -> control unit: held-out samples first..first+count-1 of the evaluation order. */
+struct cp_wire_eval {
+    int64_t first, count;
+};
+
+/* SCORE, control unit -> edge. */
+struct cp_wire_score {
+    double loss_sum;
+    int64_t labelled, correct;
+};
+
+#endif
