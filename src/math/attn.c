@@ -50,10 +50,9 @@ CP_CLONES static void mask_rows(int n, int stride, const cp_real *p, const cp_re
 /* The masks of head h of sample s, [n, n]. */
 static void head_mask(const struct cp_attn *a, int s, int h, int n, cp_real *mask)
 {
-    for (int i = 0; i < n; i++) {
-        uint64_t first = ((uint64_t)h * (uint64_t)a->max_len + (uint64_t)i) * (uint64_t)a->max_len;
-        cp_drop_mask(a->drop, a->sample[s], first, n, mask + (size_t)i * n);
-    }
+    uint64_t len = (uint64_t)a->max_len;
+    struct cp_drop_range at = {.first = (uint64_t)h * len * len, .stride = len, .rows = n, .n = n};
+    cp_drop_mask(a->drop, a->sample[s], &at, mask);
 }
 
 /* Rows n..t-1 of x [t, D]. */

@@ -27,8 +27,15 @@ struct cp_drop {
     enum cp_drop_site site;
 };
 
-/* mask[k] = 0 or 1 / (1 - rate) for the elements first + k, k < n, of one sample (0..2^48-1). */
-void cp_drop_mask(const struct cp_drop *d, int64_t sample, uint64_t first, int n, cp_real *mask);
+/* Elements first + i * stride + j of a sample, i < rows, j < n. */
+struct cp_drop_range {
+    uint64_t first, stride;
+    int rows, n;
+};
+
+/* mask[rows, n] = 0 or 1 / (1 - rate) for elements of one sample (0..2^48-1). */
+void cp_drop_mask(const struct cp_drop *d, int64_t sample, const struct cp_drop_range *at,
+                  cp_real *mask);
 
 /* x[b, n] *= mask, the elements of each sample counted from 0. */
 void cp_drop_apply(const struct cp_drop *d, int b, int n, const int64_t *sample, cp_real *x);
