@@ -1,0 +1,146 @@
+/*
+ * collapipe.h: the whole public API of libcollapipe, to be read from top to bottom.
+ *
+ * Conventions. Functions return an enum collapipe_status; anything but COLLAPIPE_OK leaves a
+ * sentence for people in collapipe_error() (per thread) and leaves outputs untouched. Results are
+ * JSON documents in memory that the caller frees with collapipe_free(): one mechanism for the
+ * command line, for bindings and for files. A number that is not finite is null in JSON, beside a
+ * member "<name>_nonfinite": true. The library never prints to stdout and never exits.
+ */
+#ifndef COLLAPIPE_H
+#define COLLAPIPE_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Also the exit codes of the command line. */
+enum collapipe_status {
+    COLLAPIPE_OK = 0,
+    COLLAPIPE_FAILED = 1,      /* data, files, memory, a value that is not finite, no valid plan */
+    COLLAPIPE_CONFIG = 2,      /* wrong use, or a configuration that is not valid */
+    COLLAPIPE_NETWORK = 3,     /* a peer or the network */
+    COLLAPIPE_INTERRUPTED = 130
+};
+
+const char *collapipe_version(void);
+
+/* The sentence of the last failure on this thread, and the name of its kind ("E_DATA"). */
+const char *collapipe_error(void);
+const char *collapipe_error_name(void);
+
+void collapipe_free(void *text); /* NULL is allowed */
+
+/* Log lines for people; level 0 error, 1 warning, 2 info, 3 debug. Without a sink they go to stderr,
+ * up to level max (1 at start). */
+void collapipe_log(int max, void (*sink)(void *arg, int level, const char *line), void *arg);
+
+/* --- configuration ------------------------------------------------------------------------------
+ *
+ * Precedence: defaults < file < COLLAPIPE_* environment < assignments "group.key=value". Relative
+ * paths in it start at the folder of the file. */
+
+typedef struct collapipe_config collapipe_config;
+
+/* path: a YAML file, a folder with config.yaml, or NULL for defaults only. */
+int collapipe_config_open(const char *path, const char *const *assignments, size_t n,
+                          collapipe_config **out);
+void collapipe_config_close(collapipe_config *c);
+int collapipe_config_print(const collapipe_config *c, char **yaml); /* values with their origin */
+int collapipe_config_help(char **text); /* every option with unit, range and default */
+int collapipe_policies(char **json); /* {"policies":[{"name","help","trains"}]} */
+
+/* --- a folder to start from ---------------------------------------------------------------------- */
+
+int collapipe_templates(char **json); /* {"templates":[{"name","help"}]} */
+
+/* Makes dir (which must not exist, or be empty) with a commented config.yaml and its data.
+ * {"dir","template","samples","heldout","classes":[...],"vocab","files":[...]} */
+int collapipe_new(const char *dir, const char *template_name, char **json);
+
+/* --- training ------------------------------------------------------------------------------------ */
+
+struct collapipe_run_options {
+    const char *resume; /* run folder or its name under run.dir: go on from its newest checkpoint */
+    int dry_run;        /* check everything, start nothing */
+
+    /* Called on the calling thread with one JSON document per event, valid during the call:
+     * {"event":"start","run_id","dir","policy","rounds","first_round","local_steps","clusters":
+     *    [{"name","samples"}],"samples","heldout","classes","params","cut_rows","seed"}
+     * {"event":"step","round","cluster","step","steps","loss","samples"}
+     * {"event":"round", + the members of one element of "rounds_log" below}
+     * {"event":"saved","path","round"}
+     * round counts from 1. */
+    void (*on_event)(void *arg, const char *json);
+    void *arg;
+};
+
+/*
+ * Trains with all roles in this process. The document:
+ * {"run_id","dir","policy","rounds","steps","train_loss":[per round],"eval":{"accuracy","loss",
+ *  "samples"},"model_time_s","model_energy_j","wall_s","bubble_pct","clusters":[{"name","samples",
+ *  "nodes":[{"name","role","blocks":[first,last] or null,"slots","mem_peak_bytes",
+ *  "mem_model_bytes","msg_peak_bytes","sent_bytes","busy_s"}]}],"params_sha256","checkpoint",
+ *  "interrupted","baselines":[{"policy","latency_s","energy_j","mem_peak_bytes","feasible","why"}],
+ *  "latency_s" (mean per round),"energy_j","plan_changes","files":{...},
+ *  "rounds_log":[{"round","train_loss","samples","eval":{"accuracy","loss","samples","full"},
+ *     "latency_s","energy_j","bubble_pct","wall_s","gen","changes":[text],"moves":[{"cluster",
+ *     "layer","from","to"}],"kept","note","binding","queue_convergence","queue_energy_max",
+ *     "clusters":[{"name","order","micro_batches","devices":[names],"segments":[layers],
+ *     "step_s","round_s","standby":[names]}]}]}
+ * INTERRUPTED after collapipe_run_stop(); the document is given then too.
+ */
+int collapipe_run(const collapipe_config *c, const struct collapipe_run_options *opt, char **json);
+
+/* Asks the run to end after the round under way, with a checkpoint. May be called in a signal
+ * handler. */
+void collapipe_run_stop(void);
+
+/* Trains a finished run again in one process and compares the parameters bit for bit.
+ * {"run_id","rounds","params_sha256","replay_sha256","equal"} */
+int collapipe_replay(const char *run_dir, void (*on_event)(void *arg, const char *json), void *arg,
+                     char **json);
+
+/* --- planning ------------------------------------------------------------------------------------ */
+
+/* One decision. policy NULL: that of the configuration. explain: add "next_best", the best plans of
+ * the other policies with their objective. The document has the fields of the command line's
+ * contract, and "grid", the pipeline of each cluster drawn as text. */
+int collapipe_plan(const collapipe_config *c, const char *policy, int explain, char **json);
+
+/* --- using a model ------------------------------------------------------------------------------- */
+
+typedef struct collapipe_model collapipe_model;
+
+/* A Hugging Face folder (a checkpoint of a run, or a run folder: its newest checkpoint). */
+int collapipe_model_open(const char *dir, collapipe_model **out);
+void collapipe_model_close(collapipe_model *m);
+
+/* {"predictions":[{"text","label","score","scores":{label:score}}]} */
+int collapipe_predict(collapipe_model *m, const char *const *texts, size_t n, char **json);
+
+/* Texts of a file, one a line, or a labelled file by its suffix.
+ * {"metrics":{"accuracy","macro_f1","loss"},"samples","classes":[...]} */
+int collapipe_predict_file(collapipe_model *m, const char *path, char **json);
+int collapipe_eval(collapipe_model *m, const char *path, char **json);
+
+/* --- checkpoints and runs ------------------------------------------------------------------------ */
+
+/* {"params_sha256","params","tensors":[{"name","shape","dtype"}],"config":{...}} */
+int collapipe_ckpt_inspect(const char *dir, char **json);
+/* {"ok":true,"files":n,"params_sha256"} or a failure that names the file. */
+int collapipe_ckpt_verify(const char *dir, char **json);
+
+/* dir: the folder with runs.sqlite. {"runs":[{"run_id","started_utc","ended_utc","status","policy",
+ * "params_sha256","rounds","accuracy"}]}; one run whole. */
+int collapipe_runs_list(const char *dir, char **json);
+int collapipe_runs_show(const char *dir, const char *run, char **json);
+int collapipe_runs_rm(const char *dir, const char *run, char **json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
