@@ -27,10 +27,11 @@ SITE_EMB, SITE_PROBS, SITE_ATTN, SITE_FFN, SITE_POOLED = range(5)
 
 
 def save(path, tensors):
-    """A safetensors file: 8 bytes of header length, JSON header, data."""
+    """A safetensors file: 8 bytes of header length, JSON header, data; large types first, so that all
+    are aligned."""
     kinds = {"float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64"}
     header, blobs, at = {}, [], 0
-    for name, x in tensors.items():
+    for name, x in sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize):
         x = np.ascontiguousarray(x)
         header[name] = {"dtype": kinds[str(x.dtype)], "shape": list(x.shape),
                         "data_offsets": [at, at + x.nbytes]}
