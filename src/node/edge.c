@@ -257,7 +257,7 @@ static cp_err train(struct cp_edge *e, int round)
     }
     while (open > 0) {
         struct cp_msg *m;
-        struct cp_wire_progress p;
+        struct cp_wire_progress p = {0};
         CP_TRY(wait_any(e, CP_MSG_PROGRESS, CP_ANY, CP_ANY, &m));
         int c = e->job->cast.node[m->key.from].cluster;
         CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &p, sizeof p));
@@ -370,7 +370,7 @@ static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score 
     }
     for (int c = 0; c < clusters; c++) {
         struct cp_msg *m;
-        struct cp_wire_score s;
+        struct cp_wire_score s = {0};
         CP_TRY(wait_any(e, CP_MSG_SCORE, e->job->cast.cu[c], CP_ANY, &m));
         CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &s, sizeof s));
         loss_sum += s.loss_sum;

@@ -103,7 +103,7 @@ static cp_err read_plan(struct cp_member *m, const struct cp_msg *msg, struct cp
 
 static cp_err take_plan(struct cp_member *m, const struct cp_msg *msg)
 {
-    struct cp_wire_plan head;
+    struct cp_wire_plan head = {0};
     struct cp_plan plan = {0};
     struct cp_part part;
     int from[CP_BLOCKS_MAX], to[CP_BLOCKS_MAX];
@@ -213,7 +213,7 @@ static cp_err send_up(struct cp_member *m, enum cp_msg_type type)
 
 static cp_err collect(struct cp_member *m, struct cp_msg *msg)
 {
-    struct cp_wire_collect c;
+    struct cp_wire_collect c = {0};
     cp_err err = m->role == CP_ROLE_CU ? to_devices(m, msg) : CP_OK;
     if (err) {
         cp_msg_free(msg);
@@ -229,7 +229,7 @@ static cp_err collect(struct cp_member *m, struct cp_msg *msg)
 
 static cp_err run_step(struct cp_member *m, struct cp_msg *msg)
 {
-    struct cp_step step;
+    struct cp_step step = {0};
     struct cp_step_result result;
     CP_TRY(cp_wire_take(m->net, m->self, msg, &step, sizeof step));
     if (!m->stage.seg || step.micros < 1 || step.micros > CP_MICROS_MAX) {
@@ -244,8 +244,8 @@ static cp_err answer(struct cp_member *m, struct cp_msg *msg)
 {
     cp_err err;
     int round = msg->key.round;
-    struct cp_wire_train train;
-    struct cp_wire_eval eval;
+    struct cp_wire_train train = {0};
+    struct cp_wire_eval eval = {0};
     switch (msg->type) {
     case CP_MSG_PLAN:
         err = take_plan(m, msg);
