@@ -1,7 +1,7 @@
 /*
  * elem: exp and erf of one number, written so that a loop over them becomes vector code: no branch,
- * no table, no call. In float they are within about 2 and 7 units in the last place (relative
- * errors 2e-7 and 4e-7, tested against libm in double); the double build simply calls libm.
+ * no table, no call. In float their relative errors are at most 1.0e-7 and 3.7e-7 (tested against
+ * libm in double); the double build simply calls libm.
  */
 #ifndef CP_MATH_ELEM_H
 #define CP_MATH_ELEM_H

@@ -9,6 +9,8 @@
 
 #include "unit/model/kit.h"
 
+#include <pthread.h>
+
 static const struct cp_shape shape = {.layers = 3,
                                       .width = 24,
                                       .heads = 3,
@@ -109,6 +111,35 @@ static void test_every_cut(void **state)
     chain_free(&whole);
 }
 
+static void *train_alone(void *arg)
+{
+    train(arg, SEQUENTIAL);
+    return NULL;
+}
+
+/* Nodes of one process compute at the same time. */
+static void test_threads(void **state)
+{
+    (void)state;
+    struct chain c[3];
+    pthread_t thread[2];
+    for (int i = 0; i < 3; i++) {
+        chain_new(&c[i], &shape, 0, NULL, B, T, 1, CP_OPTIM_ADAMW);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, train_alone, &c[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    }
+    train(&c[2], SEQUENTIAL);
+    assert_same(&c[2], &c[0]);
+    assert_same(&c[2], &c[1]);
+    for (int i = 0; i < 3; i++) {
+        chain_free(&c[i]);
+    }
+}
+
 /* The same samples as one micro-batch, or one by one, each cut to its own length: same dropout,
  * same denominator, so the same gradient. */
 static void test_division_into_micros(void **state)
@@ -184,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_cut),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_division_into_micros),
         cmocka_unit_test(test_dropout_is_on),
     };

@@ -121,6 +121,9 @@ static void test_nothing_labelled(void **state)
     chain_init(&c, 1);
     kit_micro(&k, &shape, B, T, 1);
     k.m.step_labelled = 0;
+    (void)chain_forward(&c, 0, &k.m, &head); /* labels, but none that the step counts */
+    chain_backward(&c, 0, &k.m);
+    assert_true(head.labelled == B && chain_norm2(&c) == 0);
     for (int i = 0; i < B; i++) {
         k.label[i] = CP_LABEL_IGNORE;
     }
