@@ -14,6 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
+static const char IGNORE[] = "-100"; /* CP_LABEL_IGNORE as it is written in files */
+
 cp_err cp_fail_at(const struct cp_place *at, const char *fmt, ...)
 {
     char text[512];
@@ -23,6 +25,11 @@ cp_err cp_fail_at(const struct cp_place *at, const char *fmt, ...)
     va_end(ap);
     return cp_fail(CP_E_DATA, "%s: row %lld (line %lld): %s", at->file, (long long)at->row,
                    (long long)at->line, text);
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
 static bool looks_like_number(const char *p, size_t len)
@@ -70,8 +77,12 @@ cp_err cp_labels_init(struct cp_labels *l, const struct cp_dataset_options *opt)
     }
     for (int32_t i = 0; opt->class_names && i < opt->n_classes; i++) {
         const char *name = opt->class_names[i];
-        if (name[0] == 0) {
-            return cp_fail(CP_E_CONFIG, "the name of class %d is empty", i);
+        size_t len = strlen(name);
+        if (len == 0 || is_blank(name[0]) || is_blank(name[len - 1]) || strcmp(name, IGNORE) == 0) {
+            return cp_fail(CP_E_CONFIG,
+                           "the name of class %d is '%s'; it must not be empty, begin or end with "
+                           "a blank, or be %s",
+                           i, name, IGNORE);
         }
         for (int32_t k = 0; k < i; k++) {
             if (strcmp(opt->class_names[k], name) == 0) {
@@ -79,7 +90,7 @@ cp_err cp_labels_init(struct cp_labels *l, const struct cp_dataset_options *opt)
                                name);
             }
         }
-        l->numeric_names = l->numeric_names || looks_like_number(name, strlen(name));
+        l->numeric_names = l->numeric_names || looks_like_number(name, len);
     }
     return CP_OK;
 }
@@ -184,11 +195,6 @@ static cp_err learn_word(struct cp_labels *l, const struct cp_place *at, const c
     return CP_OK;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 cp_err cp_labels_map(struct cp_labels *l, const struct cp_place *at, const char *text, size_t len,
                      int32_t *out)
 {
@@ -202,7 +208,7 @@ cp_err cp_labels_map(struct cp_labels *l, const struct cp_place *at, const char 
     if (len == 0 && l->opt->labels_required) {
         return cp_fail_at(at, "the label '' is missing");
     }
-    if (len == 0 || (len == 4 && memcmp(text, "-100", 4) == 0)) {
+    if (len == 0 || (len == sizeof IGNORE - 1 && memcmp(text, IGNORE, len) == 0)) {
         *out = CP_LABEL_IGNORE;
         return CP_OK;
     }

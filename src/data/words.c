@@ -13,7 +13,7 @@
 #include <utf8proc.h>
 
 struct words {
-    bool lower, stopped;
+    bool stopped;
     int max_word;
     cp_word_fn *fn;
     void *arg;
@@ -23,32 +23,37 @@ struct words {
     char word[CP_WORD_LIMIT * CP_UTF8_MAX];
 };
 
-static bool is_space(int32_t c)
-{
-    if (c < 0x80) {
-        return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    }
-    utf8proc_category_t g = utf8proc_category(c);
-    return g == UTF8PROC_CATEGORY_ZS || g == UTF8PROC_CATEGORY_ZL || g == UTF8PROC_CATEGORY_ZP;
-}
-
-/* Not the unassigned (Cn): what is control must be known to be control. */
-static bool is_dropped(int32_t c)
-{
-    if (c < 0x80) {
-        return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F;
-    }
-    utf8proc_category_t g = utf8proc_category(c);
-    return c == 0xFFFD || g == UTF8PROC_CATEGORY_CC || g == UTF8PROC_CATEGORY_CF ||
-           g == UTF8PROC_CATEGORY_CO || g == UTF8PROC_CATEGORY_CS;
-}
-
 static bool is_cjk(int32_t c)
 {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
            (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
            (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) ||
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+enum kind { PLAIN, SPACE, IDEOGRAPH, DROPPED };
+
+static enum kind kind_of(int32_t c)
+{
+    if (c < 0x80) {
+        bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+        return space ? SPACE : c < 0x20 || c == 0x7F ? DROPPED : PLAIN;
+    }
+    if (is_cjk(c)) {
+        return IDEOGRAPH;
+    }
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return SPACE;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO:
+        return DROPPED;
+    default: /* the unassigned (Cn) too: what is control must be known to be control */
+        return c == 0xFFFD ? DROPPED : PLAIN;
+    }
 }
 
 static bool is_punctuation(int32_t c)
@@ -148,7 +153,6 @@ void cp_words_each(const char *text, size_t len, bool lower, int max_word, cp_wo
 {
     assert(max_word >= 1 && max_word <= CP_WORD_LIMIT);
     struct words w;
-    w.lower = lower;
     w.stopped = false;
     w.max_word = max_word;
     w.fn = fn;
@@ -156,21 +160,19 @@ void cp_words_each(const char *text, size_t len, bool lower, int max_word, cp_wo
     w.len = w.points = w.marks = 0; /* the two buffers need no zeroes */
     for (const char *p = text, *end = text + len; p < end && !w.stopped;) {
         int32_t c = cp_utf8_next(&p, end);
-        if (c == CP_UTF8_BAD || is_dropped(c)) {
+        enum kind kind = c == CP_UTF8_BAD ? DROPPED : kind_of(c);
+        if (kind == DROPPED) {
             continue;
         }
-        bool alone = is_cjk(c);
-        if (alone || is_space(c)) {
+        if (kind != PLAIN) {
             end_word(&w);
         }
-        if (!is_space(c)) {
-            if (lower) {
-                decompose(&w, c);
-            } else {
-                build(&w, c);
-            }
+        if (kind != SPACE && lower) {
+            decompose(&w, c);
+        } else if (kind != SPACE) {
+            build(&w, c);
         }
-        if (alone) {
+        if (kind == IDEOGRAPH) {
             end_word(&w);
         }
     }

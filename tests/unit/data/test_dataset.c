@@ -266,7 +266,12 @@ static void test_bad_classes(void **state)
     assert_fails(csv("text\nx\n", &opt, &ds), CP_E_CONFIG,
                  "classes 0 and 2 have the same name 'a'");
     opt = (struct cp_dataset_options){.class_names = EMPTY, .n_classes = 2};
-    assert_fails(csv("text\nx\n", &opt, &ds), CP_E_CONFIG, "name of class 1 is empty");
+    assert_fails(csv("text\nx\n", &opt, &ds), CP_E_CONFIG, "name of class 1 is ''");
+    static const char *const BLANK[] = {" a", "a\t", "-100"};
+    for (int i = 0; i < 3; i++) {
+        opt = (struct cp_dataset_options){.class_names = BLANK + i, .n_classes = 1};
+        assert_fails(csv("text\nx\n", &opt, &ds), CP_E_CONFIG, "name of class 0 is '");
+    }
     opt = (struct cp_dataset_options){.class_names = EMPTY};
     assert_fails(csv("text\nx\n", &opt, &ds), CP_E_CONFIG, "0 classes");
     opt = (struct cp_dataset_options){.n_classes = -1};
