@@ -253,9 +253,10 @@ static void test_half_overlaps_get_a_second_thread(void **state)
         event("a", "SEND_ACT", 1, 0, 0, 10),  event("a", "SEND_GRAD", 1, 0, 5, 15),
         event("a", "SEND_ACT", 1, 1, 10, 20), event("a", "SEND_GRAD", 1, 1, 15, 25),
         event("a", "SEND_ACT", 1, 2, 30, 40), event("a", "SEND_GRAD", 1, 2, 32, 38), /* nests */
+        event("a", "SEND_ACT", 1, 3, 50, 55), event("a", "SEND_GRAD", 1, 3, 50, 60), /* nests */
     };
-    json_t *doc = written(trace_of(e, 6));
-    for (int i = 0; i < 3; i++) {
+    json_t *doc = written(trace_of(e, 8));
+    for (int i = 0; i < 4; i++) {
         assert_place(doc, find(doc, "X", "SEND_ACT", i), "a", "send");
         assert_place(doc, find(doc, "X", "SEND_GRAD", i), "a", i < 2 ? "send 2" : "send");
     }
@@ -374,6 +375,25 @@ static void test_arrows_of_a_simulation(void **state)
     assert_arrow(doc, 0, "ACT", "c1.d1", "SEND_ACT", "edge", "FWD");
     assert_arrow(doc, 0, "GRAD", "edge", "SEND_GRAD", "c1.d1", "BWD");
     assert_null(find(doc, "s", NULL, 2));
+    json_decref(doc);
+}
+
+static void test_one_arrow_for_each_end(void **state)
+{
+    (void)state;
+    struct cp_event e[] = {
+        /* one edge takes the same micro-batch of two clusters */
+        event("c1.d1", "SEND_ACT", 1, 0, 10, 20), event("c2.d1", "SEND_ACT", 1, 0, 12, 22),
+        event("edge", "FWD", 2, 0, 30, 40),       event("edge", "FWD", 2, 0, 40, 50),
+        event("c1.d1", "SEND_ACT", 1, 1, 60, 70), event("c2.d1", "SEND_ACT", 1, 1, 62, 72),
+        event("edge", "FWD", 2, 1, 80, 90), /* the other one was dropped */
+    };
+    json_t *doc = written(trace_of(e, 7));
+    json_t *a = find(doc, "f", "ACT", 0), *b = find(doc, "f", "ACT", 1);
+    assert_int_not_equal(ns_of(a, "ts"), ns_of(b, "ts"));
+    assert_non_null(find(doc, "f", "ACT", 2));
+    assert_null(find(doc, "f", "ACT", 3));
+    assert_null(find(doc, "s", "ACT", 3));
     json_decref(doc);
 }
 
@@ -532,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_any_events_nest),
         cmocka_unit_test(test_arrows_of_a_run),
         cmocka_unit_test(test_arrows_of_a_simulation),
+        cmocka_unit_test(test_one_arrow_for_each_end),
         cmocka_unit_test(test_no_arrow_between_strangers),
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_threads),
