@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Streams of CP_RNG_SHARD: (group of samples, what). */
@@ -60,9 +61,8 @@ static void draw_cuts(struct cp_rng *r, double alpha, int64_t n, int32_t n_clust
     for (int32_t k = 0; k < n_clusters; k++) {
         before += share[k];
         cut[k + 1] = (int64_t)(before / sum * (double)n + 0.5);
-        cut[k + 1] = cut[k + 1] > n ? n : cut[k + 1];
     }
-    cut[n_clusters] = n;
+    assert(cut[n_clusters] == n); /* both sums were added in the same order: the ratio is 1 */
 }
 
 static void deal(const int32_t *item, const int64_t *cut, int32_t n_clusters, int32_t *owner)

@@ -67,6 +67,9 @@ static void test_bom_quotes_crlf(void **state)
         "id, text ,label,x\r\n7,\"a, b\",1,\r\n8,\"line1\nline2\",0,\"\"\r\n\r\n",
         "text,label\n\"a, b\", 1\n\n\r\n\"line1\nline2\",0 \n\n",
         "text,label\r\n\"a, b\",1\r\n\"line1\nline2\",0\r", /* cut inside the last line end */
+        "label,text\r\n1,\"a, b\"\r\n0,\"line1\nline2\"\r",
+        "text,label,x;y\n\"a, b\",1,;;;;\n\"line1\nline2\",0,\n",
+        "\"x;y;z;\",text,label\n,\"a, b\",1\n,\"line1\nline2\",0\n",
     };
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
         struct cp_dataset ds;
@@ -191,6 +194,9 @@ static void test_bad_labels(void **state)
                  "row 2 (line 3): the label 'x' is a word, but row 1 has a number");
     assert_fails(csv("text,label\na,-100\nb,x\nc,0\n", &LEARN, &ds), CP_E_DATA,
                  "row 3 (line 4): the label '0' is a number, but row 2 has a word");
+    assert_fails(csv("text,label\na,x\nb,NaN\n", &LEARN, &ds), CP_E_DATA,
+                 "row 2 (line 3): the label 'NaN' is not a class");
+    assert_fails(csv("text,label\na,nan\n", &LEARN, &ds), CP_E_DATA, "the label 'nan' is not");
     assert_fails(csv("text,label\na,maybe\n", &NAMED, &ds), CP_E_DATA,
                  "'maybe' is none of the 2 classes (0 to 1, or a class name)");
 }
@@ -464,6 +470,25 @@ static void test_write_tsv(void **state)
     cp_str_fini(&line);
 }
 
+/* Quoted is what other readers might take for a border. */
+static void test_written_bytes(void **state)
+{
+    (void)state;
+    struct cp_dataset ds;
+    struct cp_str got = {0};
+    assert_ok(jsonl("{\"text\":\"a b, c\",\"label\":\"x\"}\n{\"text\":\"a\\rb\",\"label\":\"y\"}\n"
+                    "{\"text\":\"say \\\"a\\\"\\t\",\"label\":-100}",
+                    &LEARN, &ds));
+    const char *path = temp_path(".tsv");
+    assert_ok(cp_dataset_write_tsv(&ds, path));
+    assert_ok(cp_file_read(path, 1000, &got));
+    unlink(path);
+    assert_string_equal(got.p, "text\tlabel\na b, c\tx\n\"a\rb\"\ty\n"
+                               "\"say \"\"a\"\"\t\"\t-100\n");
+    cp_str_fini(&got);
+    cp_dataset_fini(&ds);
+}
+
 static void test_split(void **state)
 {
     (void)state;
@@ -551,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_character_over_a_read_border),
         cmocka_unit_test(test_suffix),
         cmocka_unit_test(test_write_tsv),
+        cmocka_unit_test(test_written_bytes),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_hash_never_changes),
         cmocka_unit_test(test_failing_memory),
