@@ -85,7 +85,7 @@ struct cp_cost cp_shape_cost(const struct cp_shape *s, int first, int last, int 
     assert(b >= 1 && len >= 1 && slots >= 1 && optim_words >= 0);
     struct cp_cost cost = {.params = cp_shape_params(s, first, last)};
     struct cp_carve weights = {0}, slot = {0}, work = {0};
-    size_t blocks = (size_t)(last - first + 1);
+    size_t blocks = (size_t)last - (size_t)first + 1;
     cp_carve_take(&weights, sizeof(struct cp_segment));
     cp_carve_take(&weights, blocks * sizeof(struct cp_seg_block));
     (void)cp_slot_meta(&slot, b);
