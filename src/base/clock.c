@@ -19,6 +19,11 @@ int64_t cp_thread_cpu_ns(void)
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
+double cp_utc_s(void)
+{
+    return (double)read_clock(CLOCK_REALTIME) * 1e-9;
+}
+
 static void utc(char out[CP_UTC_SIZE], const char *fmt)
 {
     time_t t = time(NULL);

@@ -92,24 +92,6 @@ void cp_edge_fini(struct cp_edge *e)
 
 /* --- deciding ------------------------------------------------------------------------------------ */
 
-static struct cp_policy_args policy_args(const struct cp_edge *e, const struct cp_world *w)
-{
-    const struct cp_config *c = e->job->config;
-    bool choose_order = c->pipe.order == CP_CONFIG_ORDER_AUTO;
-    return (struct cp_policy_args){
-        .world = w,
-        .mean = &e->mean,
-        .queues = &e->queues,
-        .incumbent = e->plan.n_clusters ? &e->plan : NULL,
-        .order = choose_order ? CP_ORDER_1F1B : (enum cp_order)c->pipe.order,
-        .choose_order = choose_order,
-        .choose_micro = c->plan.batch_mode == CP_BATCH_FIXED_B,
-        .seed = e->job->seed,
-        .n_cuts = (int)c->plan.cuts.n,
-        .cuts = (const int(*)[CP_DEVICES_MAX])e->job->cuts,
-    };
-}
-
 static bool same_plan(const struct cp_plan *a, const struct cp_plan *b)
 {
     return a->n_clusters == b->n_clusters &&
@@ -119,8 +101,10 @@ static bool same_plan(const struct cp_plan *a, const struct cp_plan *b)
 /* The new plan, or the last one where the policy finds none and the last one is still valid. */
 static cp_err decide_or_keep(struct cp_edge *e, const struct cp_world *w, struct cp_plan *plan)
 {
-    struct cp_policy_args args = policy_args(e, w);
+    struct cp_policy_args args = cp_job_policy_args(e->job, w, &e->mean);
     struct cp_decision d = {0};
+    args.queues = &e->queues;
+    args.incumbent = e->plan.n_clusters ? &e->plan : NULL;
     cp_err err = cp_policy_decide(e->job->policy, &args, plan, &d);
     e->kept = false;
     e->note[0] = 0;

@@ -404,8 +404,8 @@ static cp_err check_changes(struct cp_job *job)
 static cp_err set_cuts(struct cp_job *job)
 {
     const struct cp_conf_cuts *cuts = &job->config->plan.cuts;
-    if (cuts->n == 0) {
-        return CP_OK;
+    if (cuts->n == 0 || strcmp(job->policy->name, "static") != 0) {
+        return CP_OK; /* only this policy looks at them */
     }
     if (cuts->n != (size_t)job->base.n_clusters) {
         return cp_fail(CP_E_PLAN, "plan.cuts has %zu lists, there are %d clusters", cuts->n,
@@ -552,6 +552,23 @@ cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_wo
     cp_channel_draw(&w, &job->channel, job->seed, mean);
     *out = w;
     return CP_OK;
+}
+
+struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct cp_world *w,
+                                         const struct cp_world *mean)
+{
+    const struct cp_config *c = job->config;
+    bool choose_order = c->pipe.order == CP_CONFIG_ORDER_AUTO;
+    return (struct cp_policy_args){
+        .world = w,
+        .mean = mean,
+        .order = choose_order ? CP_ORDER_1F1B : (enum cp_order)c->pipe.order,
+        .choose_order = choose_order,
+        .choose_micro = c->plan.batch_mode == CP_BATCH_FIXED_B,
+        .seed = job->seed,
+        .n_cuts = (int)c->plan.cuts.n,
+        .cuts = (const int(*)[CP_DEVICES_MAX])job->cuts,
+    };
 }
 
 /* --- steps ----------------------------------------------------------------------------------------- */

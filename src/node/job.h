@@ -48,6 +48,10 @@ CP_NODISCARD cp_err cp_job_init_world(struct cp_job *job, const struct cp_config
 CP_NODISCARD cp_err cp_job_world(const struct cp_job *job, int round, bool mean,
                                  struct cp_world *out);
 
+/* What a policy is asked with: queues and incumbent are left NULL. */
+struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct cp_world *w,
+                                         const struct cp_world *mean);
+
 /* Samples of a step and how they are split: sizes[0..m-1], as even as possible, none empty. m is
  * lowered where there are fewer samples than micro-batches; returned. */
 int cp_job_split(int64_t samples, int m, int32_t *sizes);

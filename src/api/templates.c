@@ -1,0 +1,111 @@
+#include "api/templates.h"
+
+#include <stddef.h>
+
+/* The model and the two clusters are the same in both templates. */
+#define MODEL                                                                                      \
+    "model:\n"                                                                                     \
+    "  kind: bert\n"                                                                               \
+    "  layers: 4          # encoder layers: these are what devices share out\n"                    \
+    "  width: 128\n"                                                                               \
+    "  heads: 4\n"                                                                                 \
+    "  ffn: 512\n"                                                                                 \
+    "  max_len: 32        # tokens; longer texts are cut, and counted at the start\n"              \
+    "\n"
+
+#define CLUSTERS                                                                                   \
+    "# Two clusters of unequal devices. Figures are those of the radio and energy model; the memory\n"\
+    "# limits are hard, and small on purpose: no device here could train the model alone. With more\n"\
+    "# memory the fastest device would take every layer.\n"                                        \
+    "clusters:\n"                                                                                  \
+    "  - name: home\n"                                                                             \
+    "    distance_m: 80                   # control unit to the base station of the edge server\n" \
+    "    cu: {gflops: 10, energy_pj_per_flop: 20}\n"                                               \
+    "    devices:\n"                                                                               \
+    "      - {name: phone,  gflops: 4,  mem_mib: 16, energy_pj_per_flop: 20, budget_j: 30, x_m: 4,  y_m: 3}\n"\
+    "      - {name: tablet, gflops: 6,  mem_mib: 24, energy_pj_per_flop: 22, budget_j: 45, x_m: -6, y_m: 2}\n"\
+    "      - {name: laptop, gflops: 16, mem_mib: 28, energy_pj_per_flop: 35, x_m: 2,  y_m: -8}\n"  \
+    "  - name: lab\n"                                                                              \
+    "    distance_m: 150\n"                                                                        \
+    "    cu: {gflops: 12, energy_pj_per_flop: 20}\n"                                               \
+    "    devices:\n"                                                                               \
+    "      - {name: board,   gflops: 3,  mem_mib: 16, energy_pj_per_flop: 18, budget_j: 25, x_m: 12, y_m: 9}\n"\
+    "      - {name: mini,    gflops: 10, mem_mib: 28, energy_pj_per_flop: 28, x_m: -9, y_m: -12}\n"\
+    "      - {name: desktop, gflops: 20, mem_mib: 28, energy_pj_per_flop: 40, x_m: 15, y_m: -3}\n" \
+    "\n"                                                                                           \
+    "radio:\n"                                                                                     \
+    "  kind: rayleigh     # a new channel in every round\n"                                        \
+    "  availability: 0.9  # a device has 90 to 100 % of its speed\n"                               \
+    "server:\n"                                                                                    \
+    "  gflops: 100\n"
+
+static const char CLASSIFY[] =
+    "# CollaPipe: a BERT classifier, trained by two clusters of unequal devices.\n"
+    "# Run it with:  collapipe run .        Every option: collapipe run --help\n"
+    "\n"
+    "seed: 1\n"
+    "run:\n"
+    "  name: classify\n"
+    "\n" MODEL "data:\n"
+    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 classes\n"
+    "  partition: dirichlet\n"
+    "  alpha: 0.5         # how unequal the clusters' classes are; larger is more equal\n"
+    "\n"
+    "train:\n"
+    "  micro_batch: 8     # b: samples per micro-batch\n"
+    "  micro_batches: 8   # M_ref: micro-batches per step that the policy keeps on average\n"
+    "  local_steps: 40    # H: steps between two averages\n"
+    "  optimizer: adamw\n"
+    "  lr: 1e-3\n"
+    "  warmup: 0.05\n"
+    "  decay: linear\n"
+    "  dropout: 0\n"
+    "fed:\n"
+    "  rounds: 10\n"
+    "\n"
+    "plan:\n"
+    "  policy: dssda      # who decides; collapipe plan --explain shows the others\n"
+    "  v: 10              # larger: faster rounds, energy budgets met later\n"
+    "\n"
+    "# The tablet leaves and comes back; the desktop slows down to a quarter.\n"
+    "changes:\n"
+    "  - {round: 3, node: home.tablet, kind: leave}\n"
+    "  - {round: 5, node: home.tablet, kind: join}\n"
+    "  - {round: 7, node: lab.desktop, kind: rate, factor: 0.25}\n"
+    "\n" CLUSTERS;
+
+static const char CLASSIFY_FULL[] =
+    "# CollaPipe: a BERT classifier, trained by two clusters of unequal devices; the longer preset.\n"
+    "# Run it with:  collapipe run .        Every option: collapipe run --help\n"
+    "\n"
+    "seed: 1\n"
+    "run:\n"
+    "  name: classify-full\n"
+    "\n" MODEL "data:\n"
+    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 classes\n"
+    "  partition: dirichlet\n"
+    "  alpha: 0.5         # how unequal the clusters' classes are; larger is more equal\n"
+    "\n"
+    "train:\n"
+    "  micro_batch: 8     # b: samples per micro-batch\n"
+    "  micro_batches: 8   # M_ref: micro-batches per step that the policy keeps on average\n"
+    "  local_steps: 60    # H: steps between two averages\n"
+    "  optimizer: adamw\n"
+    "  lr: 1e-3\n"
+    "  warmup: 0.05\n"
+    "  decay: linear\n"
+    "  dropout: 0.1\n"
+    "fed:\n"
+    "  rounds: 30\n"
+    "\n"
+    "plan:\n"
+    "  policy: dssda      # who decides; collapipe plan --explain shows the others\n"
+    "  v: 10              # larger: faster rounds, energy budgets met later\n"
+    "\n" CLUSTERS;
+
+const struct cp_template CP_TEMPLATES[] = {
+    {"classify", "BERT classifier on noun glosses, 8 classes: some minutes", CP_WORDNET_8,
+     CLASSIFY},
+    {"classify-full", "the same task with a longer training", CP_WORDNET_8, CLASSIFY_FULL},
+    {0},
+};

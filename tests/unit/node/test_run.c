@@ -1,0 +1,240 @@
+/* A run's unhappy paths: what stops it, what is kept, what is said. */
+#include "kit.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+static int set_up(void **state)
+{
+    static struct kit k;
+    memset(&k, 0, sizeof k);
+    kit_dir(&k, 40);
+    *state = &k;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    kit_remove(*state);
+    return 0;
+}
+
+static void expect_text(const char *part)
+{
+    if (!strstr(cp_err_text(), part)) {
+        fail_msg("'%s' is not in the sentence: %s", part, cp_err_text());
+    }
+}
+
+static void a_huge_rate_is_refused_and_named(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(kit_open(k, (const char *const[]){"train.lr=1e9", "train.clip=0",
+                                                       "train.warmup=0", "train.optimizer=sgd",
+                                                       "train.local_steps=20", NULL}),
+                     CP_OK);
+    assert_int_equal(kit_run(k), CP_E_NONFINITE);
+    expect_text("not finite");
+    expect_text("train.lr");
+    expect_text("round 1");
+    kit_close(k);
+}
+
+static void a_plan_that_does_not_fit_is_named(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(
+        kit_open(k, (const char *const[]){"plan.policy=dssda",
+                                          "clusters=[{name: a, devices: [{name: x, mem_mib: "
+                                          "0.01}, {name: y, mem_mib: 0.02}]}]",
+                                          "plan.cuts=null", NULL}),
+        CP_OK);
+    assert_int_equal(kit_run(k), CP_E_PLAN);
+    expect_text("a");
+    expect_text("KiB");
+    kit_close(k);
+}
+
+static void everybody_gone_is_named(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(
+        kit_open(k, (const char *const[]){"plan.policy=dssda", "plan.cuts=null", "clusters=1x1",
+                                          "changes=[{round: 2, node: c1.d1, kind: leave}]", NULL}),
+        CP_OK);
+    assert_int_equal(kit_run(k), CP_E_PLAN);
+    expect_text("round 2");
+    kit_close(k);
+}
+
+static void mistakes_in_the_configuration(void **state)
+{
+    static const struct {
+        const char *assignment, *part;
+        cp_err code;
+    } CASES[] = {
+        {"plan.policy=dsda", "dssda", CP_E_CONFIG},
+        {"clusters=2y3", "CxK", CP_E_CONFIG},
+        {"clusters=[{name: a}]", "no devices", CP_E_PLAN},
+        {"clusters=[{name: a, devices: [{name: x}, {name: x}]}]", "two devices named x",
+         CP_E_CONFIG},
+        {"clusters=[{name: a.b, devices: [{name: x}]}]", "a.b", CP_E_CONFIG},
+        {"changes=[{round: 1, node: c9.d1, kind: leave}]", "c9.d1", CP_E_CONFIG},
+        {"plan.cuts=[[1],[2]]", "2 lists", CP_E_PLAN},
+        {"plan.cuts=[[1,1,1,1]]", "4 numbers", CP_E_PLAN},
+        {"model.heads=3", "heads", CP_E_CONFIG},
+        {"data.path=nowhere.tsv", "nowhere.tsv", CP_E_IO},
+        {"data.classes=5", "3 classes", CP_E_DATA},
+    };
+    struct kit *k = *state;
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        cp_err err = kit_open(k, (const char *const[]){CASES[i].assignment, NULL});
+        if (err != CASES[i].code) {
+            fail_msg("%s: %s: %s", CASES[i].assignment, cp_err_name(err), cp_err_text());
+        }
+        expect_text(CASES[i].part);
+        kit_close(k);
+    }
+}
+
+static void a_cluster_without_data_has_weight_0(void **state)
+{
+    (void)state;
+    struct kit small = {0};
+    char sha[CP_SHA256_HEX];
+    kit_dir(&small, 3); /* 3 rows for 4 clusters */
+    assert_int_equal(kit_open(&small, (const char *const[]){"clusters=4x1",
+                                                            "plan.cuts=[[3],[3],[3],[3]]", NULL}),
+                     CP_OK);
+    assert_true(cp_shards_size(small.job.shards, 3) == 0 || cp_shards_size(small.job.shards, 0) == 0);
+    assert_int_equal(kit_run(&small), CP_OK);
+    kit_hash(&small);
+    kit_replay(&small, sha);
+    assert_string_equal(small.sha, sha);
+    kit_close(&small);
+    kit_remove(&small);
+}
+
+/* Two rounds, a stop, and two more rounds are the same as four in one go. */
+static void resume_is_bitwise_the_same(void **state)
+{
+    struct kit *k = *state;
+    static const char *const POLICIES[] = {"plan.policy=dssda", "plan.policy=random"};
+    static const char *const MOMENTS[] = {"fed.moments=keep", "fed.moments=reset"};
+    for (int i = 0; i < 4; i++) {
+        const char *const args[] = {POLICIES[i % 2], MOMENTS[i / 2],          "plan.cuts=null",
+                                    "fed.rounds=4",  "radio.kind=rayleigh",   "clusters=2x3",
+                                    "run.save_every=3", "radio.availability=0.5", NULL};
+        char whole[CP_SHA256_HEX];
+        int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
+        k->save = false;
+        k->stop_after = 0;
+        assert_int_equal(kit_open(k, args), CP_OK);
+        assert_int_equal(kit_run(k), CP_OK);
+        kit_hash(k);
+        memcpy(whole, k->sha, sizeof whole);
+        memcpy(micro, k->micro, sizeof micro);
+        kit_close(k);
+
+        k->save = true;
+        k->rounds = 0;
+        k->stop_after = 2;
+        assert_int_equal(kit_open(k, args), CP_OK);
+        assert_int_equal(kit_run(k), CP_OK);
+        assert_int_equal(k->rounds, 2);
+        char dir[256];
+        snprintf(dir, sizeof dir, "%s", k->saved.p);
+        kit_close(k);
+
+        struct cp_str log = {0};
+        k->stop_after = 0;
+        k->save = false;
+        memset(k->micro, 0, 2 * 2 * sizeof k->micro[0]);
+        assert_int_equal(kit_open(k, args), CP_OK);
+        assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
+        assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
+        if (cp_snapshot_load(dir, &k->edge, &log) != CP_OK) {
+            fail_msg("%s", cp_err_text());
+        }
+        k->edge.on_round = kit_on_round;
+        k->edge.arg = k;
+        int done;
+        assert_int_equal(cp_local_run(&k->edge, NULL, &done), CP_OK);
+        assert_int_equal(done, 4);
+        kit_hash(k);
+        assert_string_equal(k->sha, whole);
+        assert_memory_equal(k->micro + 4, micro + 4, 4 * sizeof micro[0]);
+        cp_str_fini(&log);
+        kit_close(k);
+    }
+}
+
+static void another_seed_or_model_does_not_resume(void **state)
+{
+    struct kit *k = *state;
+    char dir[256];
+    k->save = true;
+    k->stop_after = 0;
+    assert_int_equal(kit_open(k, NULL), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    snprintf(dir, sizeof dir, "%s", k->saved.p);
+    kit_close(k);
+    static const char *const OTHER[] = {"seed=2", "model.ffn=32", "clusters=1x4"};
+    for (int i = 0; i < 3; i++) {
+        struct cp_str log = {0};
+        assert_int_equal(kit_open(k, (const char *const[]){OTHER[i], "fed.rounds=9", NULL}), CP_OK);
+        assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
+        assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
+        assert_int_equal(cp_snapshot_load(dir, &k->edge, &log), CP_E_CKPT);
+        cp_str_fini(&log);
+        kit_close(k);
+    }
+}
+
+/* House laws 5 and 7: whatever allocation fails, the run ends with a named error, in time, and
+ * nothing leaks (the asan build sees that). */
+static void any_failing_allocation_ends_the_run(void **state)
+{
+    struct kit *k = *state;
+    int failed = 0;
+    k->save = false;
+    k->stop_after = 0;
+    assert_int_equal(kit_open(k, (const char *const[]){"fed.rounds=1", "train.local_steps=2",
+                                                       "net.wait_s=20", NULL}),
+                     CP_OK);
+    for (uint64_t n = 1; n < 4000; n += n < 60 ? 1 : 37) {
+        int64_t t0 = cp_now_ns();
+        cp_mem_fail_at(n);
+        cp_err err = kit_run(k);
+        cp_mem_fail_at(0);
+        if (k->net) {
+            cp_edge_fini(&k->edge);
+            cp_net_free(k->net);
+            k->net = NULL;
+        }
+        assert_true(err == CP_OK || err == CP_E_NOMEM);
+        assert_true(cp_now_ns() - t0 < 60000000000);
+        failed += err != CP_OK;
+        if (err == CP_OK) {
+            break;
+        }
+    }
+    assert_true(failed > 50);
+    kit_close(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_huge_rate_is_refused_and_named),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_named),
+        cmocka_unit_test(everybody_gone_is_named),
+        cmocka_unit_test(mistakes_in_the_configuration),
+        cmocka_unit_test(a_cluster_without_data_has_weight_0),
+        cmocka_unit_test(resume_is_bitwise_the_same),
+        cmocka_unit_test(another_seed_or_model_does_not_resume),
+        cmocka_unit_test(any_failing_allocation_ends_the_run),
+    };
+    cp_log_level(CP_LOG_ERROR);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
