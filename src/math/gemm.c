@@ -14,7 +14,7 @@ void cp_gemm_init(void)
     pthread_once(&once, pin);
 }
 
-void cp_gemm(enum cp_op op_a, enum cp_op op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
+void cp_gemm(enum cp_trans op_a, enum cp_trans op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
              int lda, const cp_real *b, int ldb, cp_real beta, cp_real *c, int ldc)
 {
     CBLAS_TRANSPOSE ta = op_a == CP_T ? CblasTrans : CblasNoTrans;

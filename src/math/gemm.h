@@ -9,14 +9,14 @@
 
 #include "math/real.h"
 
-enum cp_op { CP_N, CP_T }; /* as stored; transposed */
+enum cp_trans { CP_N, CP_T }; /* as stored; transposed */
 
 /* Holds BLAS at one thread per call, for the whole process. Any thread, any number of times. */
 void cp_gemm_init(void);
 
 /* c[m,n] = alpha op(a)[m,k] op(b)[k,n] + beta c; row-major, ld* are the distances of stored rows.
  * With beta 0 what c held does not matter. */
-void cp_gemm(enum cp_op op_a, enum cp_op op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
+void cp_gemm(enum cp_trans op_a, enum cp_trans op_b, int m, int n, int k, cp_real alpha, const cp_real *a,
              int lda, const cp_real *b, int ldb, cp_real beta, cp_real *c, int ldc);
 
 #endif

@@ -109,7 +109,7 @@ bool cp_draft_fits(const struct cp_cluster_plan *c, struct cp_room *r)
 struct cp_order_list cp_draft_orders(const struct cp_policy_args *a)
 {
     if (a->choose_order) {
-        return (struct cp_order_list){{CP_ORDER_GPIPE, CP_ORDER_1F1B, CP_ORDER_SEQ}, 2, 3};
+        return (struct cp_order_list){{CP_ORDER_GPIPE, CP_ORDER_1F1B, CP_ORDER_SEQ}, 3, 3};
     }
     if (a->order == CP_ORDER_GPIPE) {
         return (struct cp_order_list){{CP_ORDER_GPIPE, CP_ORDER_1F1B, CP_ORDER_SEQ}, 1, 3};

@@ -52,8 +52,8 @@ struct cp_order_list cp_draft_orders(const struct cp_policy_args *a);
 
 /*
  * Order, slots and radio of a cut (device, layers, segments, micro_batches): the order of the
- * arguments, or the better of gpipe and 1f1b by its share of J; then those that hold less, down to
- * seq. False if not even seq fits.
+ * arguments, then those that hold less, down to seq; or the best of all by its share of J. False if
+ * not even seq fits.
  */
 bool cp_draft_order(const struct cp_policy_args *a, int cluster, struct cp_room *r,
                     struct cp_cluster_plan *c);

@@ -21,6 +21,10 @@
 
 enum { WEIGHTS = 6 }; /* of the grid V .. V 10^-2 / C, and 0 besides */
 
+/* In 1f1b Lemma 1 only stands in for the recurrence, so placements within this share of the best
+ * surrogate value are valued exactly, too. */
+static const double SURROGATE_SLACK = 0.1;
+
 struct candidate {
     struct cp_value value;
     struct cp_cluster_plan plan;
@@ -93,23 +97,73 @@ static int choose_micro(const struct cp_split *s, const struct cp_cluster_plan *
                          micro_room(s->room, plan, w->micro_max));
 }
 
+/* A placement that was found for one order, valued exactly in every order that may be chosen: what
+ * Lemma 1 thinks best for 1f1b need not be, and the cuts of gpipe are often good ones. */
+static cp_err add_in_each_order(struct solver *x, int cluster, const struct cp_cluster_plan *plan)
+{
+    CP_TRY(add_candidate(x, cluster, plan));
+    struct cp_order_list list = cp_draft_orders(x->a);
+    for (int i = 0; i < list.n; i++) {
+        struct cp_cluster_plan other = *plan;
+        other.order = list.order[i];
+        cp_plan_set_slots(&other);
+        if (other.order != plan->order && cp_draft_fits(&other, x->room)) {
+            cp_draft_radio(&other, x->a->world, cluster);
+            CP_TRY(add_candidate(x, cluster, &other));
+        }
+    }
+    return CP_OK;
+}
+
+/* The best placement for every number of segments that is not hopeless: narrow passes first, so
+ * that the exact ones need only look below the best value known. best is the one of least value. */
+static cp_err place(struct solver *x, int cluster, int n_devices, struct cp_split *s,
+                    struct cp_cluster_plan *best, bool *found)
+{
+    int layers = x->a->world->model.layers, most = n_devices < layers ? n_devices : layers;
+    double v = s->v, bound = INFINITY, best_value = INFINITY, value;
+    double slack = s->order == CP_ORDER_1F1B ? SURROGATE_SLACK : 0;
+    *found = false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int segments = 1; segments <= most; segments++) {
+            struct cp_cluster_plan plan;
+            bool fits;
+            cp_split_init(s, x->a->world, cluster, x->room, x->a->queues, segments,
+                          s->micro_batches, s->order);
+            s->v = v;
+            s->narrow = pass == 0;
+            s->bound = bound * (1 + slack);
+            CP_TRY(cp_split_solve(s, &x->work, &plan, &value, &fits));
+            if (!fits) {
+                continue;
+            }
+            bound = fmin(bound, value);
+            if (pass == 1) {
+                CP_TRY(add_in_each_order(x, cluster, &plan));
+                if (value < best_value) {
+                    best_value = value;
+                    *best = plan;
+                    *found = true;
+                }
+            }
+        }
+    }
+    return CP_OK;
+}
+
 /* Placement and M in turn from one M, until an M comes back that was tried before. */
-static cp_err descend(struct solver *x, int cluster, int segments, enum cp_order order, double v,
+static cp_err descend(struct solver *x, int cluster, int n_devices, enum cp_order order, double v,
                       int micro, bool tried[CP_MICRO_MAX + 1])
 {
     while (!tried[micro]) {
-        struct cp_split s;
+        struct cp_split s = {.order = order, .v = v, .micro_batches = micro};
         struct cp_cluster_plan plan;
-        double value;
         bool found;
         tried[micro] = true;
-        cp_split_init(&s, x->a->world, cluster, x->room, x->a->queues, segments, micro, order);
-        s.v = v;
-        CP_TRY(cp_split_solve(&s, &x->work, &plan, &value, &found));
+        CP_TRY(place(x, cluster, n_devices, &s, &plan, &found));
         if (!found) {
             break;
         }
-        CP_TRY(add_candidate(x, cluster, &plan));
         if (x->a->choose_micro) {
             micro = choose_micro(&s, &plan);
         }
@@ -121,17 +175,13 @@ static cp_err explore(struct solver *x, int cluster, int n_devices, enum cp_orde
 {
     static const int starts[] = {1, 2, 4, 8, 16};
     const struct cp_world *w = x->a->world;
-    int most = n_devices < w->model.layers ? n_devices : w->model.layers;
-    for (int segments = 1; segments <= most; segments++) {
-        bool tried[CP_MICRO_MAX + 1] = {false};
-        if (!x->a->choose_micro) {
-            CP_TRY(descend(x, cluster, segments, order, v, w->micro_ref, tried));
-            continue;
-        }
-        for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
-            if (starts[i] <= w->micro_max) {
-                CP_TRY(descend(x, cluster, segments, order, v, starts[i], tried));
-            }
+    bool tried[CP_MICRO_MAX + 1] = {false};
+    if (!x->a->choose_micro) {
+        return descend(x, cluster, n_devices, order, v, w->micro_ref, tried);
+    }
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        if (starts[i] <= w->micro_max) {
+            CP_TRY(descend(x, cluster, n_devices, order, v, starts[i], tried));
         }
     }
     return CP_OK;

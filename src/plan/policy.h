@@ -43,7 +43,7 @@ struct cp_policy_args {
     const struct cp_queues *queues;  /* NULL: as if all were 0 */
     const struct cp_plan *incumbent; /* last round's plan; NULL in round 0 */
     enum cp_order order;             /* where nobody chooses */
-    bool choose_order;               /* gpipe or 1f1b, whichever is better; order is ignored */
+    bool choose_order;               /* whichever order is best by J; order is ignored */
     bool choose_micro;               /* fixed-b: the policy may choose M; else M = M_ref */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */

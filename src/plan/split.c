@@ -5,10 +5,12 @@
  * numbers, so a label that is not smaller in any of them can go (Proposition 2). What remains is
  * exact; it is small because few pairs of bottlenecks are worth having.
  *
- * Two more prunings are exact too. A label whose cost, with the cheapest device for all layers that
- * are left and the bottlenecks it already has, is above the best complete placement cannot win. And
- * a label whose unused devices cannot hold the rest cannot be completed; this keeps the beam of
- * large clusters from losing the last feasible placement.
+ * Two more prunings are exact too. A label cannot win if a lower bound of what it leads to is above
+ * a placement that is known: for the layers that are left the bound takes the cheapest unused
+ * device, the cheapest link of every position, and the bottleneck of unused devices that share the
+ * layers in fractions. The known placement comes from a first pass that keeps only a few labels.
+ * And a label whose unused devices cannot hold the rest cannot be completed; this keeps narrow
+ * passes, and the beam of large clusters, from losing the last placement that fits.
  */
 #include "plan/split.h"
 
@@ -20,10 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 1 << 11 };
+enum { BUCKETS = 1 << 11, FIRST_PASS = 16 };
+
+static const double ROUNDING = 1e-12; /* far above what sums of some dozen terms lose */
 
 struct cp_split_label {
     double cost, max_fwd_s, max_bwd_s;
+    double bound; /* of what it leads to */
     uint32_t set;
     int32_t parent, next; /* label before; next in the bucket */
     int16_t layers;       /* placed so far */
@@ -37,8 +42,8 @@ struct tables {
     int n, device[CP_DEVICES_MAX]; /* present */
     double bottleneck;             /* cost of one second of m^F or m^B */
     double layer_fwd_s[CP_DEVICES_MAX], layer_bwd_s[CP_DEVICES_MAX];
-    double layer_cost[CP_DEVICES_MAX]; /* compute, scatter and gather: linear in the layers */
-    double layer_min;
+    double layer_cost[CP_DEVICES_MAX];    /* compute, scatter and gather: linear in the layers */
+    double link_rest[CP_DEVICES_MAX + 1]; /* least cost of the links from position j on */
     int room[CP_DEVICES_MAX][CP_DEVICES_MAX]; /* [segment][device] layers that fit */
     /* Link s: from the CU (u = 0) or device u - 1 to device k. */
     double fwd_s[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
@@ -51,7 +56,8 @@ struct search {
     const struct tables *t;
     struct cp_split_work *work;
     int32_t bucket[BUCKETS];
-    double best;
+    int beam;       /* labels kept per segment; 0: all */
+    double best;    /* value of a placement that is known */
     int best_label; /* the complete placement; -1: none */
 };
 
@@ -67,6 +73,7 @@ void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, st
                            .order = order,
                            .v = cp_queues_v(q),
                            .micro_price = cp_queues_micro_price(q, w, cluster),
+                           .bound = INFINITY,
                            .uplink_share = 1.0 / w->n_clusters,
                            .power_up_w = cl->cu.power_d2e_w};
     bool overlaps = cp_order_slots(order, segments, micro_batches, segments + 1) < micro_batches;
@@ -102,7 +109,6 @@ static void fill_devices(struct tables *t)
     const struct cp_cluster *cl = &w->cluster[s->cluster];
     const struct cp_part_cost *layer = &w->model.layer;
     double steps = w->local_steps, bits = cp_layers_bits(w, 1);
-    t->layer_min = INFINITY;
     for (int i = 0; i < t->n; i++) {
         int k = t->device[i];
         const struct cp_device *d = &cl->device[k];
@@ -116,7 +122,6 @@ static void fill_devices(struct tables *t)
                                     s->micro_batches * s->price[k + 1] * joule) +
                            s->v * (out_s + in_s) + s->price[k + 1] * d->power_d2d_w * in_s +
                            s->price[0] * cl->cu.power_d2d_w * out_s;
-        t->layer_min = fmin(t->layer_min, t->layer_cost[k]);
         for (int j = 0; j < s->segments; j++) {
             int slots = cp_order_slots(s->order, s->segments, s->micro_batches, j + 1);
             t->room[j][k] = cp_room_layers(s->room, k, slots);
@@ -157,6 +162,24 @@ static void fill_links(struct tables *t, double band_hz)
         t->edge_fwd_s[k] = f;
         t->edge_bwd_s[k] = b;
         t->edge_cost[k] = steps * (latency_weight(s) * (f + b) + m * s->price[k + 1] * p * f);
+    }
+}
+
+static void fill_rest(struct tables *t)
+{
+    int segments = t->s->segments;
+    double edge = INFINITY;
+    for (int i = 0; i < t->n; i++) {
+        edge = fmin(edge, t->edge_cost[t->device[i]]);
+    }
+    t->link_rest[segments] = edge;
+    for (int j = segments - 1; j > 0; j--) {
+        double least = INFINITY;
+        for (int i = 0; i < t->n * t->n; i++) {
+            int from = t->device[i / t->n], to = t->device[i % t->n];
+            least = from == to ? least : fmin(least, t->link_cost[j][from + 1][to]);
+        }
+        t->link_rest[j] = t->link_rest[j + 1] + least;
     }
 }
 
@@ -231,42 +254,74 @@ static cp_err keep_label(struct search *x, struct cp_split_label *l)
     return add_label(x->work, l);
 }
 
-/* The most that `count` devices outside set can hold in the segments from `segment` on. Slots do
- * not rise along the pipeline, so the room of the last segment is the largest. */
-static int room_left(const struct tables *t, uint32_t set, int count)
+/* What the devices outside a set can do for the segments from one position on. */
+struct rest {
+    int room;                    /* layers that fit */
+    double layer_cost;           /* least per layer */
+    double fwd_speed, bwd_speed; /* layers per second of all of them together */
+};
+
+/* The best `count` devices outside set, each number by itself. Slots do not rise along the
+ * pipeline, so the room of the last segment is the largest. */
+static struct rest rest_of(const struct tables *t, uint32_t set, int count)
 {
-    int top[CP_DEVICES_MAX], n = 0, sum = 0;
+    struct rest r = {.layer_cost = INFINITY};
+    int room[CP_DEVICES_MAX], n = 0;
+    double fwd_s[CP_DEVICES_MAX], bwd_s[CP_DEVICES_MAX];
     for (int i = 0; i < t->n; i++) {
-        int k = t->device[i], room = t->room[t->s->segments - 1][k], at;
+        int k = t->device[i], at;
         if (set & 1u << k) {
             continue;
         }
-        for (at = n++; at > 0 && top[at - 1] < room; at--) {
-            top[at] = top[at - 1];
+        r.layer_cost = fmin(r.layer_cost, t->layer_cost[k]);
+        for (at = n; at > 0 && room[at - 1] < t->room[t->s->segments - 1][k]; at--) {
+            room[at] = room[at - 1];
         }
-        top[at] = room;
+        room[at] = t->room[t->s->segments - 1][k];
+        for (at = n; at > 0 && fwd_s[at - 1] > t->layer_fwd_s[k]; at--) {
+            fwd_s[at] = fwd_s[at - 1]; /* the order is that of bwd_s, too: both are work / rate */
+            bwd_s[at] = bwd_s[at - 1];
+        }
+        fwd_s[at] = t->layer_fwd_s[k];
+        bwd_s[at] = t->layer_bwd_s[k];
+        n++;
     }
     for (int i = 0; i < count && i < n; i++) {
-        sum += top[i];
+        r.room += room[i];
+        r.fwd_speed += 1 / fwd_s[i];
+        r.bwd_speed += 1 / bwd_s[i];
     }
-    return sum;
+    return r;
+}
+
+/* A lower bound of every completion of l, a label of segment j; its value where it is complete. */
+static double bound_of(const struct tables *t, const struct cp_split_label *l, int j,
+                       const struct rest *r)
+{
+    int left = t->s->world->model.layers - l->layers;
+    if (left == 0) {
+        return l->cost + t->bottleneck * (l->max_fwd_s + l->max_bwd_s);
+    }
+    return l->cost + left * r->layer_cost + t->link_rest[j + 1] +
+           t->bottleneck *
+               (fmax(l->max_fwd_s, left / r->fwd_speed) + fmax(l->max_bwd_s, left / r->bwd_speed));
 }
 
 /* Places segment j on device k after the label `from`, in every size. */
 static cp_err extend(struct search *x, int from, int j, int k)
 {
     const struct tables *t = x->t;
-    int all = t->s->world->model.layers, left = t->s->segments - 1 - j;
+    int all = t->s->world->model.layers, after = t->s->segments - 1 - j;
     struct cp_split_label l = x->work->label[from];
-    int u = l.last + 1, placed = l.layers;
+    int u = l.last + 1, left = all - l.layers;
     uint32_t set = l.set | 1u << k;
-    int least = left == 0 ? all - placed : 1, most = all - placed - left;
-    int rest = left == 0 ? 0 : room_left(t, set, left);
-    most = most < t->room[j][k] ? most : t->room[j][k];
-    least = least > all - placed - rest ? least : all - placed - rest;
-    double base = l.cost + t->link_cost[j][u][k] + (left == 0 ? t->edge_cost[k] : 0);
+    struct rest rest = rest_of(t, set, after);
+    int most = left - after < t->room[j][k] ? left - after : t->room[j][k];
+    int least = left - rest.room > 1 ? left - rest.room : 1;
+    double base = l.cost + t->link_cost[j][u][k];
     double fwd = fmax(l.max_fwd_s, t->fwd_s[j][u][k]), bwd = fmax(l.max_bwd_s, t->bwd_s[j][u][k]);
-    if (left == 0) {
+    if (after == 0) {
+        base += t->edge_cost[k];
         fwd = fmax(fwd, t->edge_fwd_s[k]);
         bwd = fmax(bwd, t->edge_bwd_s[k]);
     }
@@ -277,28 +332,21 @@ static cp_err extend(struct search *x, int from, int j, int k)
                                       .set = set,
                                       .parent = from,
                                       .next = -1,
-                                      .layers = (int16_t)(placed + n),
+                                      .layers = (int16_t)(l.layers + n),
                                       .last = (int8_t)k};
-        double value = next.cost + t->bottleneck * (next.max_fwd_s + next.max_bwd_s);
-        double bound = value + (all - placed - n) * t->layer_min;
-        if (!(bound <= x->best * (1 + 1e-12))) {
-            continue; /* also drops what is not finite */
+        next.bound = bound_of(t, &next, j, &rest);
+        if (!(next.bound <= x->best)) {
+            continue;
         }
-        if (left > 0) {
+        if (after > 0) {
             CP_TRY(keep_label(x, &next));
-        } else if (value < x->best) {
-            x->best = value;
+        } else if (next.bound < x->best) {
+            x->best = next.bound;
             x->best_label = x->work->n;
             CP_TRY(add_label(x->work, &next));
         }
     }
     return CP_OK;
-}
-
-static double label_value(const struct tables *t, const struct cp_split_label *l)
-{
-    return l->cost + t->bottleneck * (l->max_fwd_s + l->max_bwd_s) +
-           (t->s->world->model.layers - l->layers) * t->layer_min;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -307,33 +355,35 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Marks all but the CP_SPLIT_BEAM best labels from first on as dead. */
-static cp_err cut_to_beam(const struct tables *t, struct cp_split_work *work, int first)
+/* Marks all but the `beam` most promising labels from first on as dead. */
+static cp_err cut_to_beam(struct cp_split_work *work, int first, int beam)
 {
     int n = 0;
-    double *value;
-    CP_TRY(cp_mem_array(NULL, (size_t)(work->n - first), sizeof *value, &value));
+    double *bound;
+    CP_TRY(cp_mem_array(NULL, (size_t)(work->n - first), sizeof *bound, &bound));
     for (int i = first; i < work->n; i++) {
         if (!work->label[i].dead) {
-            value[n++] = label_value(t, &work->label[i]);
+            bound[n++] = work->label[i].bound;
         }
     }
-    if (n > CP_SPLIT_BEAM) {
-        qsort(value, (size_t)n, sizeof *value, compare_doubles);
-        double limit = value[CP_SPLIT_BEAM - 1];
+    if (n > beam) {
+        qsort(bound, (size_t)n, sizeof *bound, compare_doubles);
         for (int i = first; i < work->n; i++) {
-            work->label[i].dead |= label_value(t, &work->label[i]) > limit;
+            work->label[i].dead |= work->label[i].bound > bound[beam - 1];
         }
     }
-    cp_mem_free(value);
+    cp_mem_free(bound);
     return CP_OK;
 }
 
-static cp_err run_search(struct search *x)
+static cp_err run_pass(struct search *x, const struct cp_split_label *start)
 {
     const struct tables *t = x->t;
-    int segments = t->s->segments, first = 0;
-    for (int j = 0; j < segments; j++) {
+    int first = 0;
+    x->work->n = 0;
+    x->best_label = -1;
+    CP_TRY(add_label(x->work, start));
+    for (int j = 0; j < t->s->segments; j++) {
         int end = x->work->n;
         for (int i = 0; i < BUCKETS; i++) {
             x->bucket[i] = -1;
@@ -350,11 +400,27 @@ static cp_err run_search(struct search *x)
             }
         }
         first = end;
-        if (t->n > CP_SPLIT_EXACT_DEVICES && j + 1 < segments) {
-            CP_TRY(cut_to_beam(t, x->work, first));
+        if (x->beam > 0 && j + 1 < t->s->segments) {
+            CP_TRY(cut_to_beam(x->work, first, x->beam));
         }
     }
     return CP_OK;
+}
+
+/* A narrow pass for a bound, then everything below it; large clusters get one wide pass. */
+static cp_err run_search(struct search *x, const struct cp_split_label *start)
+{
+    const struct cp_split *s = x->t->s;
+    bool large = x->t->n > CP_SPLIT_EXACT_DEVICES;
+    x->best = s->bound * (1 + ROUNDING); /* so that what has just this value is found */
+    x->beam = large && !s->narrow ? CP_SPLIT_BEAM : FIRST_PASS;
+    CP_TRY(run_pass(x, start));
+    if (large || s->narrow || (x->best_label < 0 && isinf(s->bound))) {
+        return CP_OK; /* narrow passes lose nothing that fits: there is nothing to be found */
+    }
+    x->beam = 0;
+    x->best *= 1 + ROUNDING;
+    return run_pass(x, start);
 }
 
 /* Walks back from the complete label. */
@@ -402,10 +468,9 @@ cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
     cp_plan_set_slots(&slots);
     fill_devices(&t);
     fill_links(&t, s->world->radio.band_d2d_hz * (cp_plan_overlaps(&slots) ? 0.5 : 1));
-    struct search x = {.t = &t, .work = work, .best = INFINITY, .best_label = -1};
-    work->n = 0;
-    CP_TRY(add_label(work, &start));
-    CP_TRY(run_search(&x));
+    fill_rest(&t);
+    struct search x = {.t = &t, .work = work};
+    CP_TRY(run_search(&x, &start));
     *found = x.best_label >= 0;
     if (*found) {
         *value = x.best;

@@ -13,7 +13,7 @@
 
 /* Above this many present devices the search keeps only the CP_SPLIT_BEAM best labels per segment:
  * a heuristic, no longer exact. */
-enum { CP_SPLIT_EXACT_DEVICES = 10, CP_SPLIT_BEAM = 256 };
+enum { CP_SPLIT_EXACT_DEVICES = 8, CP_SPLIT_BEAM = 256 };
 
 struct cp_split {
     const struct cp_world *world;
@@ -25,6 +25,8 @@ struct cp_split {
     double v;                         /* weight of T_c, >= 0 */
     double price[CP_DEVICES_MAX + 1]; /* Z~ per node, 1/J: [0] CU, [k + 1] device k */
     double micro_price;               /* Y~_c */
+    double bound;                     /* only placements of at most this value are sought */
+    bool narrow;                      /* a quick pass: a good placement, not the best */
     double uplink_share, power_up_w;
     double band_fwd[CP_DEVICES_MAX], band_bwd[CP_DEVICES_MAX]; /* by position: link s < S */
     /* Powers by node: forwards to a device, forwards to the edge, backwards. */
@@ -32,8 +34,8 @@ struct cp_split {
     double power_bwd_w[CP_DEVICES_MAX + 1];
 };
 
-/* Equal bands, y = 1/C, greatest powers for s->segments, micro_batches and order, as
- * cp_draft_radio(); prices from the queues (NULL: 0). v and price are left to be changed. */
+/* Equal bands, y = 1/C, greatest powers for these segments, micro_batches and order, as
+ * cp_draft_radio(); v and prices from the queues (NULL: 1 and 0); no bound, not narrow. */
 void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, struct cp_room *room,
                    const struct cp_queues *q, int segments, int micro_batches, enum cp_order order);
 
@@ -44,8 +46,9 @@ struct cp_split_work {
 };
 void cp_split_work_fini(struct cp_split_work *work);
 
-/* found: false where memory allows no placement. out: device, layers, segments, micro_batches,
- * order, slots, bands and powers; value: P1_c(v) as above. Fails only for want of memory. */
+/* found: false where memory and bound allow no placement. out: device, layers, segments,
+ * micro_batches, order, slots, bands and powers; value: P1_c(v) as above. Fails only for want of
+ * memory. */
 CP_NODISCARD cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
                                    struct cp_cluster_plan *out, double *value, bool *found);
 

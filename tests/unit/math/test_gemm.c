@@ -14,12 +14,12 @@ int openblas_get_num_threads(void); /* cblas.h belongs to gemm.c alone */
 
 enum { M = 5, N = 7, K = 6, LD = 9 };
 
-static float at(const float *x, enum cp_op op, int i, int j)
+static float at(const float *x, enum cp_trans op, int i, int j)
 {
     return op == CP_T ? x[j * LD + i] : x[i * LD + j];
 }
 
-static void check(enum cp_op ta, enum cp_op tb, float alpha, float beta)
+static void check(enum cp_trans ta, enum cp_trans tb, float alpha, float beta)
 {
     float a[LD * LD], b[LD * LD], c[M * LD], was[M * LD];
     for (int i = 0; i < LD * LD; i++) {
@@ -52,9 +52,9 @@ static void test_products(void **state)
     (void)state;
     for (int ta = CP_N; ta <= CP_T; ta++) {
         for (int tb = CP_N; tb <= CP_T; tb++) {
-            check((enum cp_op)ta, (enum cp_op)tb, 1, 0);
-            check((enum cp_op)ta, (enum cp_op)tb, 0.5F, 1);
-            check((enum cp_op)ta, (enum cp_op)tb, -2, 0.25F);
+            check((enum cp_trans)ta, (enum cp_trans)tb, 1, 0);
+            check((enum cp_trans)ta, (enum cp_trans)tb, 0.5F, 1);
+            check((enum cp_trans)ta, (enum cp_trans)tb, -2, 0.25F);
         }
     }
 }

@@ -47,8 +47,7 @@ static void visit(struct enumeration *e)
         int node = p->device[j] + 1;
         p->band_fwd[j] = s->band_fwd[j];
         p->band_bwd[j] = s->band_bwd[j];
-        p->power_fwd_w[j + 1] =
-            j + 1 < p->segments ? s->power_fwd_w[node] : s->power_edge_w[node];
+        p->power_fwd_w[j + 1] = j + 1 < p->segments ? s->power_fwd_w[node] : s->power_edge_w[node];
         p->power_bwd_w[j + 1] = s->power_bwd_w[node];
     }
     e->feasible++;
@@ -126,7 +125,8 @@ static void dp_equals_enumeration(void **state)
                 int cluster = (int)cp_rng_below(&r, 2);
                 for (int k = 0; k < devices; k++) { /* room for a few layers, sometimes none */
                     w.cluster[cluster].device[k].mem_bytes =
-                        toy_bytes(&TOY, 1 + (int)cp_rng_below(&r, 5), 1) - (cp_rng_u32(&r) % 3 == 0);
+                        toy_bytes(&TOY, 1 + (int)cp_rng_below(&r, 5), 1) -
+                        (cp_rng_u32(&r) % 3 == 0);
                     w.cluster[cluster].device[k].mem_bytes *= 1 + cp_rng_below(&r, 3);
                 }
                 if (devices > 2) {

@@ -20,9 +20,9 @@ struct job {
 };
 
 struct resource {
-    struct job list[OPS]; /* stages: the list of section 6.2 */
+    struct job list[OPS];  /* stages: the list of section 6.2 */
     struct job queue[OPS]; /* links: what waits, first in, first out */
-    int n, at;            /* jobs of list or queue; next of them */
+    int n, at;             /* jobs of list or queue; next of them */
     bool busy;
     double free_at;
     struct job now;
@@ -184,8 +184,8 @@ static void recurrence_equals_simulation(void **state)
         for (int j = 0; j < t.segments + 2; j++) {
             int most = j == 0 ? micro : slots[j - 1];
             int w = t.segments + 2 - j + depth;
-            slots[j] = i % 3 == 0 ? 1 + (int)cp_rng_below(&r, (uint32_t)most)
-                                  : (w < micro ? w : micro);
+            slots[j] =
+                i % 3 == 0 ? 1 + (int)cp_rng_below(&r, (uint32_t)most) : (w < micro ? w : micro);
         }
         double step = cp_step_recurrence_s(&t, micro, slots), lemma = cp_step_gpipe_s(&t, micro);
         assert_true(near_rel(step, simulate_s(&t, micro, slots), 1e-9));

@@ -387,13 +387,17 @@ static void test_one_arrow_for_each_end(void **state)
         event("edge", "FWD", 2, 0, 30, 40),       event("edge", "FWD", 2, 0, 40, 50),
         event("c1.d1", "SEND_ACT", 1, 1, 60, 70), event("c2.d1", "SEND_ACT", 1, 1, 62, 72),
         event("edge", "FWD", 2, 1, 80, 90), /* the other one was dropped */
+        event("edge", "SEND_GRAD", 2, 0, 90, 95), event("edge", "SEND_GRAD", 2, 0, 95, 99),
+        event("c1.d1", "BWD", 1, 0, 100, 110),    event("c2.d1", "BWD", 1, 0, 100, 110),
     };
-    json_t *doc = written(trace_of(e, 7));
+    json_t *doc = written(trace_of(e, sizeof e / sizeof e[0]));
     json_t *a = find(doc, "f", "ACT", 0), *b = find(doc, "f", "ACT", 1);
     assert_int_not_equal(ns_of(a, "ts"), ns_of(b, "ts"));
     assert_non_null(find(doc, "f", "ACT", 2));
     assert_null(find(doc, "f", "ACT", 3));
     assert_null(find(doc, "s", "ACT", 3));
+    assert_arrow(doc, 0, "GRAD", "edge", "SEND_GRAD", "c1.d1", "BWD");
+    assert_arrow(doc, 1, "GRAD", "edge", "SEND_GRAD", "c2.d1", "BWD");
     json_decref(doc);
 }
 
