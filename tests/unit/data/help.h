@@ -44,7 +44,7 @@ static inline struct cp_vocab *make_vocab(const char *lines)
     return v;
 }
 
-/* A file in the folder of the build, with this process in its name. */
+/* A path with this process in its name; the next call overwrites the text. */
 static inline const char *temp_path(const char *suffix)
 {
     static char path[128];
