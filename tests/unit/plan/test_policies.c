@@ -1,0 +1,656 @@
+/* One suite for every row of CP_POLICIES, and what each of them promises by itself. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "plan/draft.h"
+#include "unit/plan/worlds.h"
+
+/* A random situation: sizes, absences, tight memory, queues, what may be chosen. */
+struct situation {
+    struct cp_world w;
+    struct cp_queues q;
+    struct cp_policy_args a;
+    int cuts[3][CP_DEVICES_MAX];
+};
+
+static void draw_situation(struct situation *s, uint64_t seed)
+{
+    struct cp_rng r;
+    memset(s, 0, sizeof *s);
+    cp_rng_init(&r, seed, CP_RNG_TEST, 0, 1);
+    int clusters = 1 + (int)cp_rng_below(&r, 3), devices = 1 + (int)cp_rng_below(&r, 5);
+    int layers = 1 + (int)cp_rng_below(&r, 8);
+    toy_world(&s->w, clusters, devices, layers, seed);
+    s->w.micro_ref = 1 + (int)cp_rng_below(&r, 8);
+    for (int c = 0; c < clusters; c++) {
+        struct cp_cluster *cl = &s->w.cluster[c];
+        cl->data_size = 1 + (int)cp_rng_below(&r, 5);
+        for (int k = 0; k < devices; k++) {
+            cl->device[k].present = cp_rng_unit(&r) < 0.85;
+            if (seed % 2) {
+                cl->device[k].mem_bytes =
+                    toy_bytes(&TOY, 1 + (int)cp_rng_below(&r, 8), 1 + (int)cp_rng_below(&r, 4)) -
+                    cp_rng_below(&r, 2);
+            }
+        }
+        for (int left = layers; left > 0; left--) { /* cuts on any device */
+            s->cuts[c][cp_rng_below(&r, (uint32_t)devices)]++;
+        }
+    }
+    s->a = (struct cp_policy_args){.world = &s->w,
+                                   .mean = &s->w,
+                                   .order = (enum cp_order)cp_rng_below(&r, 3),
+                                   .choose_order = cp_rng_below(&r, 2),
+                                   .choose_micro = cp_rng_below(&r, 2),
+                                   .seed = seed,
+                                   .n_cuts = clusters,
+                                   .cuts = (const int(*)[CP_DEVICES_MAX])s->cuts};
+    bool all_there = true; /* queues need a reference pipeline everywhere */
+    for (int c = 0; c < clusters; c++) {
+        int device[CP_DEVICES_MAX], n;
+        all_there &= cp_draft_present(&s->w.cluster[c], device, &n) == CP_OK;
+    }
+    if (all_there && cp_rng_below(&r, 3) > 0) {
+        toy_queues(&s->q, &s->w, 20, seed);
+        s->a.queues = &s->q;
+    }
+}
+
+static void free_situation(struct situation *s)
+{
+    cp_queues_fini(&s->q);
+    cp_world_fini(&s->w);
+}
+
+/* Memory again, by hand, so that the proof itself is not what proves it. */
+static void assert_memory_holds(const struct cp_plan *p, const struct cp_world *w)
+{
+    for (int c = 0; c < p->n_clusters; c++) {
+        const struct cp_cluster_plan *k = &p->cluster[c];
+        for (int s = 0; s < k->segments; s++) {
+            const struct cp_device *d = &w->cluster[c].device[k->device[s]];
+            assert_true(d->present);
+            assert_true((k->mode == CP_MODE_FULL
+                             ? w->model.full_bytes_micro
+                             : toy_bytes(&TOY, k->layers[s], k->slots[s + 1])) <= d->mem_bytes);
+        }
+    }
+}
+
+/* Whether some cluster cannot hold the model at all, whatever the policy. */
+static bool impossible(const struct cp_world *w)
+{
+    static struct cp_room room;
+    for (int c = 0; c < w->n_clusters; c++) {
+        int sum = 0;
+        cp_room_init(&room, w, c);
+        for (int k = 0; k < w->cluster[c].n_devices; k++) {
+            sum += w->cluster[c].device[k].present ? cp_room_layers(&room, k, 1) : 0;
+        }
+        if (sum < w->model.layers) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void valid_or_named_and_deterministic(void **state)
+{
+    (void)state;
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        const struct cp_policy *policy = CP_POLICIES[i];
+        int made = 0, refused = 0;
+        assert_ptr_equal(cp_policy_find(policy->name), policy);
+        assert_true(strlen(policy->help) > 10);
+        for (uint64_t seed = 1; seed <= 200; seed++) {
+            struct situation s;
+            struct cp_plan p, again;
+            struct cp_decision d, e;
+            draw_situation(&s, seed);
+            cp_err err = cp_policy_decide(policy, &s.a, &p, &d);
+            bool any = policy->decide != cp_policy_find("static")->decide &&
+                       policy->decide != cp_policy_find("gpipe-uniform")->decide &&
+                       policy->decide != cp_policy_find("fedavg")->decide;
+            if (any) { /* these refuse only what nobody could do */
+                assert_int_equal(err != CP_OK, impossible(&s.w));
+            }
+            if (err) {
+                char first[256];
+                assert_int_equal(err, CP_E_PLAN);
+                snprintf(first, sizeof first, "%s", cp_err_text());
+                assert_true(strstr(first, "c1: ") || strstr(first, "c2: ") ||
+                            strstr(first, "c3: "));
+                assert_true(strstr(first, "iB") || strstr(first, " B") || strstr(first, "absent") ||
+                            strstr(first, "present"));
+                assert_int_equal(cp_policy_decide(policy, &s.a, &again, &e), CP_E_PLAN);
+                assert_string_equal(first, cp_err_text());
+                refused++;
+                free_situation(&s);
+                continue;
+            }
+            made++;
+            assert_int_equal(cp_plan_check(&p, &s.w), CP_OK);
+            assert_memory_holds(&p, &s.w);
+            assert_int_equal(p.gen, 0);
+            assert_string_equal(p.policy, policy->name);
+            assert_true(isfinite(d.objective) && d.objective > 0 && d.solve_ms >= 0);
+            if (!s.a.choose_micro) {
+                for (int c = 0; c < p.n_clusters; c++) {
+                    assert_int_equal(p.cluster[c].micro_batches, s.w.micro_ref);
+                }
+            }
+            assert_int_equal(cp_policy_decide(policy, &s.a, &again, &e), CP_OK);
+            assert_memory_equal(p.cluster, again.cluster, (size_t)p.n_clusters * sizeof *p.cluster);
+            assert_true(d.objective == e.objective);
+            assert_string_equal(d.binding, e.binding);
+            cp_plan_fini(&p);
+            cp_plan_fini(&again);
+            free_situation(&s);
+        }
+        print_message("%s: %d plans, %d named refusals\n", policy->name, made, refused);
+        assert_true(made > 30 && refused > 10);
+    }
+}
+
+/* Devices renamed by a permutation: to[k] of the new world is device k of the old. */
+static void permute_devices(struct cp_world *w, struct cp_queues *q, const int *to)
+{
+    for (int c = 0; c < w->n_clusters; c++) {
+        struct cp_cluster old = w->cluster[c], *cl = &w->cluster[c];
+        double energy[CP_DEVICES_MAX + 1];
+        memcpy(energy, q->energy[c], sizeof energy);
+        for (int a = 0; a <= old.n_devices; a++) {
+            int na = a == 0 ? 0 : to[a - 1] + 1;
+            if (a > 0) {
+                cl->device[na - 1] = old.device[a - 1];
+            }
+            cl->gain_d2e[na] = old.gain_d2e[a];
+            q->energy[c][na] = energy[a];
+            for (int b = 0; b <= old.n_devices; b++) {
+                cl->gain_d2d[na][b == 0 ? 0 : to[b - 1] + 1] = old.gain_d2d[a][b];
+            }
+        }
+    }
+}
+
+static void permuting_labels_permutes_the_plan(void **state)
+{
+    (void)state;
+    const char *const names[] = {"dssda", "greedy", "fedavg"}; /* the others use the indices */
+    for (size_t i = 0; i < 3; i++) {
+        for (uint64_t seed = 1; seed <= 40; seed++) {
+            struct cp_world w;
+            struct cp_queues q;
+            struct cp_plan p, permuted;
+            struct cp_decision d, e;
+            const int to[] = {2, 0, 3, 1};
+            toy_world(&w, 2, 4, 6, seed);
+            toy_queues(&q, &w, 10, seed);
+            struct cp_policy_args a = {
+                .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 2};
+            assert_int_equal(cp_policy_decide(cp_policy_find(names[i]), &a, &p, &d), CP_OK);
+            permute_devices(&w, &q, to);
+            struct cp_cluster swap = w.cluster[0]; /* and the clusters change places */
+            w.cluster[0] = w.cluster[1];
+            w.cluster[1] = swap;
+            for (int node = 0; node <= 4; node++) {
+                double z = q.energy[0][node];
+                q.energy[0][node] = q.energy[1][node];
+                q.energy[1][node] = z;
+            }
+            assert_int_equal(cp_policy_decide(cp_policy_find(names[i]), &a, &permuted, &e), CP_OK);
+            assert_true(near_rel(d.objective, e.objective, 1e-12));
+            for (int c = 0; c < 2; c++) {
+                const struct cp_cluster_plan *x = &p.cluster[c], *y = &permuted.cluster[1 - c];
+                assert_int_equal(x->segments, y->segments);
+                assert_int_equal(x->micro_batches, y->micro_batches);
+                assert_int_equal(x->order, y->order);
+                for (int s = 0; s < x->segments; s++) {
+                    if (strcmp(names[i], "fedavg") != 0) { /* its devices come in index order */
+                        assert_int_equal(to[x->device[s]], y->device[s]);
+                    }
+                    assert_int_equal(x->layers[s], y->layers[s]);
+                }
+            }
+            cp_plan_fini(&p);
+            cp_plan_fini(&permuted);
+            cp_queues_fini(&q);
+            cp_world_fini(&w);
+        }
+    }
+}
+
+/* --- dssda ----------------------------------------------------------------------------------- */
+
+struct whole_search {
+    const struct cp_policy_args *a;
+    struct cp_cluster_plan plan;
+    double best;
+};
+
+static void visit(struct whole_search *x)
+{
+    const struct cp_world *w = x->a->world;
+    static struct cp_room room;
+    cp_room_init(&room, w, 0);
+    int first = x->a->choose_micro ? 1 : w->micro_ref;
+    int last = x->a->choose_micro ? w->micro_max : w->micro_ref;
+    for (int m = first; m <= last; m++) {
+        struct cp_cluster_plan p = x->plan;
+        p.micro_batches = m;
+        if (!cp_draft_order(x->a, 0, &room, &p) || p.order == CP_ORDER_SEQ) {
+            continue;
+        }
+        struct cp_value v = cp_draft_value(&p, w, x->a->queues, 0);
+        x->best = fmin(x->best, cp_queues_v(x->a->queues) * v.time_s + v.cost);
+    }
+}
+
+static void enumerate(struct whole_search *x, int left, unsigned used)
+{
+    if (left == 0) {
+        visit(x);
+        return;
+    }
+    for (int k = 0; k < x->a->world->cluster[0].n_devices; k++) {
+        for (int n = 1; n <= left && !(used & 1u << k); n++) {
+            x->plan.device[x->plan.segments] = k;
+            x->plan.layers[x->plan.segments++] = n;
+            enumerate(x, left - n, used | 1u << k);
+            x->plan.segments--;
+        }
+    }
+}
+
+/* Section 16, item 16, with the blocks that this form of DSSDA has: one cluster, exact values. */
+static void dssda_is_near_enumeration(void **state)
+{
+    (void)state;
+    double worst = 0;
+    int exact = 0, cases = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct cp_world w;
+        struct cp_queues q;
+        struct cp_plan p;
+        struct cp_decision d;
+        toy_world(&w, 1, 2 + (int)(seed % 3), 3 + (int)(seed % 3), seed);
+        toy_queues(&q, &w, seed % 4 ? 10 : 0, seed);
+        w.radio.band_d2d_hz = seed % 5 ? 20e6 : 3e6;
+        for (int k = 0; k < w.cluster[0].n_devices; k++) {
+            w.cluster[0].device[k].mem_bytes /= seed % 2 ? 2 : 1;
+        }
+        struct cp_policy_args a = {
+            .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 3 > 0};
+        struct whole_search x = {.a = &a, .best = INFINITY};
+        enumerate(&x, w.model.layers, 0);
+        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
+        if (isfinite(x.best)) {
+            assert_true(d.objective >= x.best * (1 - 1e-12));
+            worst = fmax(worst, d.objective / x.best - 1);
+            exact += d.objective <= x.best * (1 + 1e-9);
+            cases++;
+        }
+        cp_plan_fini(&p);
+        cp_queues_fini(&q);
+        cp_world_fini(&w);
+    }
+    print_message("dssda: %d of %d cases exact, worst gap %.3g\n", exact, cases, worst);
+    assert_true(cases > 40 && worst <= 0.01);
+}
+
+/* Section 16, items 20 and 21: never above a baseline of its kind, and better for more room. */
+static void dssda_is_not_above_the_baselines(void **state)
+{
+    (void)state;
+    const char *const names[] = {"gpipe-uniform", "greedy", "random", "static"};
+    int above = 0, compared = 0;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        struct situation s;
+        struct cp_plan p;
+        struct cp_decision d, e;
+        draw_situation(&s, seed);
+        s.a.choose_order = true;
+        if (cp_policy_decide(cp_policy_find("dssda"), &s.a, &p, &d) != CP_OK) {
+            free_situation(&s);
+            continue;
+        }
+        cp_plan_fini(&p);
+        for (size_t i = 0; i < 4; i++) {
+            if (cp_policy_decide(cp_policy_find(names[i]), &s.a, &p, &e) == CP_OK) {
+                above += d.objective > e.objective * (1 + 1e-9);
+                assert_true(d.objective <= e.objective * 1.01);
+                compared++;
+                cp_plan_fini(&p);
+            }
+        }
+        struct cp_policy_args looser = s.a;
+        for (int c = 0; c < s.w.n_clusters; c++) {
+            for (int k = 0; k < s.w.cluster[c].n_devices; k++) {
+                s.w.cluster[c].device[k].mem_bytes *= 2;
+            }
+        }
+        s.w.radio.band_d2d_hz *= 1.5;
+        s.w.radio.band_up_hz *= 1.5;
+        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &looser, &p, &e), CP_OK);
+        assert_true(e.objective <= d.objective * (1 + 1e-3)); /* the solver's own gap */
+        cp_plan_fini(&p);
+        free_situation(&s);
+    }
+    print_message("dssda: above a baseline in %d of %d comparisons\n", above, compared);
+    assert_true(compared > 200);
+}
+
+static void dssda_keeps_what_is_as_good(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_plan p, next, odd = {0};
+    struct cp_decision d, e;
+    toy_world(&w, 2, 4, 8, 3);
+    struct cp_policy_args a = {.world = &w, .choose_order = true};
+    const struct cp_policy *dssda = cp_policy_find("dssda");
+    assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
+    a.incumbent = &p;
+    /* A change of a thousandth: the plan stays although another may now be better. */
+    for (int i = 0; i < 8; i++) {
+        w.cluster[i / 4].device[i % 4].rate_flops *= i % 2 ? 1.001 : 0.999;
+    }
+    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+    assert_memory_equal(next.cluster, p.cluster, 2 * sizeof *p.cluster);
+    assert_non_null(strstr(e.binding, "last plan kept"));
+    cp_plan_fini(&next);
+    /* Whatever the incumbent is, J does not rise above it (item 15). */
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        struct cp_policy_args r = a;
+        r.seed = seed;
+        assert_int_equal(cp_policy_decide(cp_policy_find("random"), &r, &odd, &d), CP_OK);
+        a.incumbent = &odd;
+        assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+        assert_true(e.objective <= d.objective);
+        cp_plan_fini(&next);
+        cp_plan_fini(&odd);
+    }
+    /* A device ten times slower, or gone, or an incumbent of other rules: it moves. */
+    a.incumbent = &p;
+    int used = p.cluster[0].device[0];
+    w.cluster[0].device[used].rate_flops /= 10;
+    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+    assert_null(strstr(e.binding, "last plan kept"));
+    cp_plan_fini(&next);
+    w.cluster[0].device[used].rate_flops *= 10;
+    w.cluster[0].device[used].present = false;
+    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+    assert_null(strstr(e.binding, "last plan kept"));
+    cp_plan_fini(&next);
+    w.cluster[0].device[used].present = true;
+    w.micro_ref = 6; /* M is not the planner's to choose: the old M is no longer allowed */
+    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+    assert_int_equal(next.cluster[0].micro_batches, 6);
+    cp_plan_fini(&next);
+    w.micro_ref = 8;
+    a.choose_order = false;
+    a.order = CP_ORDER_SEQ;
+    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+    assert_int_equal(next.cluster[0].order, CP_ORDER_SEQ);
+    cp_plan_fini(&next);
+    cp_plan_fini(&p);
+    cp_world_fini(&w);
+}
+
+/* Prices steer: without a price on it energy does not matter, with one it falls. */
+static void queues_steer_dssda(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_queues q;
+    struct cp_plan p;
+    struct cp_decision d;
+    struct cp_forecast free_run, priced;
+    toy_world(&w, 2, 4, 8, 3);
+    assert_int_equal(cp_queues_init(&q, &w, 10), CP_OK);
+    struct cp_policy_args a = {.world = &w, .queues = &q, .choose_order = true};
+    const struct cp_policy *dssda = cp_policy_find("dssda");
+    assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
+    assert_int_equal(cp_forecast_make(&p, &w, NULL, 0, &free_run), CP_OK);
+    int used = p.cluster[0].device[0];
+    cp_plan_fini(&p);
+    q.energy[0][used + 1] = 1e4;
+    assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
+    assert_int_equal(cp_forecast_make(&p, &w, NULL, 0, &priced), CP_OK);
+    assert_true(priced.cluster[0].energy_j[used + 1] < free_run.cluster[0].energy_j[used + 1] / 2);
+    cp_plan_fini(&p);
+    q.energy[0][used + 1] = 0;
+    a.choose_micro = true;
+    for (int y = 0; y < 3; y++) { /* a longer convergence queue asks for more micro-batches */
+        double y0[] = {0, 1, 1e9};
+        q.convergence = y0[y];
+        assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
+        if (y == 0) {
+            assert_int_equal(p.cluster[0].micro_batches, 1);
+        } else if (y == 2) {
+            assert_int_equal(p.cluster[0].micro_batches, w.micro_max);
+            assert_non_null(strstr(d.binding, "convergence queue"));
+        }
+        cp_plan_fini(&p);
+    }
+    cp_forecast_fini(&free_run);
+    cp_forecast_fini(&priced);
+    cp_queues_fini(&q);
+    cp_world_fini(&w);
+}
+
+/* --- memory, order, sentences ---------------------------------------------------------------- */
+
+static void memory_forces_the_order(void **state)
+{
+    (void)state;
+    const char *const names[] = {"dssda", "gpipe-uniform", "greedy"};
+    for (size_t i = 0; i < 3; i++) {
+        const struct {
+            int slots;
+            enum cp_order order;
+        } cases[] = {{8, CP_ORDER_GPIPE}, {3, CP_ORDER_1F1B}, {1, CP_ORDER_SEQ}};
+        for (size_t j = 0; j < 3; j++) { /* two devices with two layers each, just so */
+            struct cp_world w;
+            struct cp_plan p;
+            struct cp_decision d;
+            toy_world(&w, 1, 2, 4, 6);
+            for (int k = 0; k < 2; k++) {
+                w.cluster[0].device[k].mem_bytes = toy_bytes(&TOY, 2, cases[j].slots);
+            }
+            struct cp_policy_args a = {.world = &w, .order = CP_ORDER_GPIPE};
+            assert_int_equal(cp_policy_decide(cp_policy_find(names[i]), &a, &p, &d), CP_OK);
+            assert_int_equal(p.cluster[0].order, cases[j].order);
+            assert_int_equal(p.cluster[0].micro_batches, 8);
+            assert_int_equal(strstr(d.binding, "memory: c1 runs") != NULL, j > 0);
+            cp_plan_fini(&p);
+            cp_world_fini(&w);
+        }
+    }
+}
+
+/* With more layers than devices need, and more devices than layers, the rest stands by. */
+static void surplus_devices_stand_by(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_plan p;
+    toy_world(&w, 1, 6, 2, 6);
+    const char *const names[] = {"dssda", "gpipe-uniform", "greedy", "random"};
+    for (size_t i = 0; i < 4; i++) {
+        toy_plan(&p, &w, names[i]);
+        assert_in_range(p.cluster[0].segments, 1, 2);
+        cp_plan_fini(&p);
+    }
+    cp_world_fini(&w);
+}
+
+static void refusal(const struct cp_policy_args *a, const char *policy, cp_err code,
+                    const char *text)
+{
+    struct cp_plan p = {.gen = 7};
+    struct cp_decision d = {.objective = 3};
+    assert_int_equal(cp_policy_decide(cp_policy_find(policy), a, &p, &d), code);
+    if (!strstr(cp_err_text(), text)) {
+        fail_msg("%s: '%s' does not have '%s'", policy, cp_err_text(), text);
+    }
+    assert_true(p.gen == 7 && !p.cluster && d.objective == 3);
+}
+
+static void refusals_say_why(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    toy_world(&w, 1, 3, 4, 6);
+    struct cp_device *d = w.cluster[0].device;
+    struct cp_policy_args a = {.world = &w, .choose_order = true};
+    d[0].mem_bytes = d[2].mem_bytes = (size_t)20 << 20;
+    d[1].mem_bytes = (size_t)40 << 20;
+    refusal(&a, "dssda", CP_E_PLAN,
+            "c1: no way to place 4 layers on 3 devices: one layer needs 113.0 MiB, the largest "
+            "device d2 has 40.0 MiB");
+    refusal(&a, "greedy", CP_E_PLAN, "one layer needs 113.0 MiB, the largest device d2 has 40.0");
+    refusal(&a, "random", CP_E_PLAN, "one layer needs 113.0 MiB, the largest device d2 has 40.0");
+    refusal(&a, "gpipe-uniform", CP_E_PLAN,
+            "c1: 2 layers do not fit into d1: with one micro-batch in flight they need 220.0 MiB, "
+            "it has 20.0 MiB");
+    refusal(&a, "fedavg", CP_E_PLAN, "c1: d1 cannot train the whole model: it needs");
+    d[1].mem_bytes = toy_bytes(&TOY, 3, 1);
+    refusal(&a, "dssda", CP_E_PLAN,
+            "they hold 3 together; 4 layers need 434.0 MiB, the largest device d2 has 327.0 MiB");
+    d[0].present = d[1].present = d[2].present = false;
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        if (strcmp(CP_POLICIES[i]->name, "static") != 0) {
+            refusal(&a, CP_POLICIES[i]->name, CP_E_PLAN, "c1: none of its 3 devices is present");
+        }
+    }
+    d[0].present = d[1].present = d[2].present = true;
+    d[1].rate_flops = NAN;
+    refusal(&a, "greedy", CP_E_NONFINITE, "c1.d2: the compute rate");
+    d[1].rate_flops = 1e10;
+    d[0].mem_bytes = d[1].mem_bytes = d[2].mem_bytes = (size_t)1 << 40;
+    for (int i = 0; i <= 3; i++) { /* a link that carries nothing in any time */
+        w.cluster[0].gain_d2e[i] = 1e-320;
+    }
+    refusal(&a, "dssda", CP_E_PLAN, "would ever end");
+    refusal(&a, "greedy", CP_E_PLAN, "would never end");
+    cp_world_fini(&w);
+}
+
+static void queues_are_checked(void **state)
+{
+    (void)state;
+    struct cp_world w, other;
+    struct cp_queues q;
+    toy_world(&w, 2, 3, 4, 6);
+    toy_world(&other, 1, 3, 4, 6);
+    assert_int_equal(cp_queues_init(&q, &other, 10), CP_OK);
+    struct cp_policy_args a = {.world = &w, .queues = &q};
+    refusal(&a, "dssda", CP_E_PLAN, "queues are those of 1 clusters");
+    a.world = &other;
+    q.energy[0][2] = NAN;
+    refusal(&a, "dssda", CP_E_NONFINITE, "virtual queue");
+    q.energy[0][2] = -1;
+    refusal(&a, "dssda", CP_E_NONFINITE, "virtual queue");
+    cp_queues_fini(&q);
+    cp_world_fini(&w);
+    cp_world_fini(&other);
+}
+
+static void static_cuts(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_plan p;
+    struct cp_decision d;
+    toy_world(&w, 2, 3, 4, 6);
+    int cuts[2][CP_DEVICES_MAX] = {{2, 0, 2}, {1, 3}};
+    struct cp_policy_args a = {.world = &w,
+                               .order = CP_ORDER_1F1B,
+                               .n_cuts = 2,
+                               .cuts = (const int(*)[CP_DEVICES_MAX])cuts};
+    assert_int_equal(cp_policy_decide(cp_policy_find("static"), &a, &p, &d), CP_OK);
+    assert_int_equal(p.cluster[0].segments, 2);
+    assert_int_equal(p.cluster[0].device[1], 2);
+    assert_int_equal(p.cluster[1].layers[1], 3);
+    assert_int_equal(p.cluster[1].order, CP_ORDER_1F1B);
+    cp_plan_fini(&p);
+    cuts[1][1] = 2;
+    refusal(&a, "static", CP_E_CONFIG, "c2: the cuts have 3 layers together, the model has 4");
+    cuts[1][1] = -1;
+    refusal(&a, "static", CP_E_CONFIG, "c2: -1 layers on device 2");
+    cuts[1][1] = 0;
+    cuts[1][3] = 3;
+    refusal(&a, "static", CP_E_CONFIG, "c2: layers for device 4, but it has only 3");
+    cuts[1][3] = 0;
+    cuts[1][0] = 0;
+    refusal(&a, "static", CP_E_CONFIG, "c2: the cuts have 0 layers together");
+    w.cluster[0].device[2].present = false;
+    refusal(&a, "static", CP_E_PLAN, "c1: d3 should hold 2 layers but is absent");
+    a.n_cuts = 1;
+    refusal(&a, "static", CP_E_CONFIG, "plan.cuts has 1 clusters, the world has 2");
+    a.cuts = NULL;
+    refusal(&a, "static", CP_E_CONFIG, "plan.cuts has 0 clusters");
+    assert_null(cp_policy_find("nobody"));
+    cp_world_fini(&w);
+}
+
+/* Every allocation of a decision fails once: E_NOMEM, nothing written, nothing left behind. */
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    toy_world(&w, 2, 4, 8, 6);
+    int cuts[2][CP_DEVICES_MAX] = {{2, 2, 2, 2}, {8}};
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        struct cp_policy_args a = {.world = &w,
+                                   .order = CP_ORDER_1F1B,
+                                   .n_cuts = 2,
+                                   .cuts = (const int(*)[CP_DEVICES_MAX])cuts};
+        for (int k = 0; k < 8; k++) {
+            w.cluster[k / 4].device[k % 4].mem_bytes = (size_t)4 << 30;
+        }
+        uint64_t n = 1;
+        for (;; n++) {
+            struct cp_plan p = {.gen = 7};
+            struct cp_decision d;
+            cp_mem_fail_at(n);
+            cp_err err = cp_policy_decide(CP_POLICIES[i], &a, &p, &d);
+            cp_mem_fail_at(0);
+            if (err == CP_OK) {
+                cp_plan_fini(&p);
+                break;
+            }
+            assert_int_equal(err, CP_E_NOMEM);
+            assert_int_equal(p.gen, 7);
+            assert_true(n < 10000);
+        }
+        assert_true(n > 2);
+    }
+    cp_world_fini(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(valid_or_named_and_deterministic),
+        cmocka_unit_test(permuting_labels_permutes_the_plan),
+        cmocka_unit_test(dssda_is_near_enumeration),
+        cmocka_unit_test(dssda_is_not_above_the_baselines),
+        cmocka_unit_test(dssda_keeps_what_is_as_good),
+        cmocka_unit_test(queues_steer_dssda),
+        cmocka_unit_test(memory_forces_the_order),
+        cmocka_unit_test(surplus_devices_stand_by),
+        cmocka_unit_test(refusals_say_why),
+        cmocka_unit_test(queues_are_checked),
+        cmocka_unit_test(static_cuts),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
