@@ -156,7 +156,7 @@ static void sum_up(struct run *r, int n)
         out->step_s = fmax(out->step_s, r->stage[j].time_s);
         busy_s += out->busy_s[j];
     }
-    out->bubble = out->step_s > 0 ? fmax(0, 1 - busy_s / (n * out->step_s)) : 0; /* rounding */
+    out->bubble = out->step_s > 0 ? 1 - busy_s / (n * out->step_s) : 0;
 }
 
 cp_err cp_sim_run(const struct cp_ops *lists, int n_stages, const struct cp_sim_costs *costs,

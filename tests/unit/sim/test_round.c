@@ -177,6 +177,13 @@ static void draw_world(struct cp_rng *rng, struct cp_world *w)
         .segment_bytes = no_bytes};
     w->local_steps = 1 + (int)cp_rng_below(rng, 20);
     w->radio.band_d2d_hz *= cp_rng_range(rng, 0.1, 1);
+    w->radio.band_down_hz *= cp_rng_range(rng, 0.5, 1);
+    for (int c = 0; c < clusters; c++) { /* no two nodes alike */
+        w->cluster[c].cu.power_d2d_w *= cp_rng_range(rng, 0.1, 1);
+        for (int k = 0; k < devices; k++) {
+            w->cluster[c].device[k].power_d2d_w *= cp_rng_range(rng, 0.1, 1);
+        }
+    }
     cp_channel_draw(w, &channel, seed, false);
 }
 
