@@ -134,7 +134,7 @@ static void test_deadlock_is_named(void **state)
     lists_fini(lists, 3);
 }
 
-/* --- an oracle by positions, to hold against the checker -------------------------------------- */
+/* --- an oracle by positions, to hold against the checker --------------------------------- */
 
 struct places {
     int at[CP_OP_KIND_COUNT][MICROS + 2]; /* -1: nowhere */
@@ -312,7 +312,7 @@ static void test_every_swap_and_replacement(void **state)
     assert_true(swaps.right > 0 && swaps.wrong > 20 * swaps.right);
 }
 
-/* --- the sentences --------------------------------------------------------------------------- */
+/* --- the sentences ----------------------------------------------------------------------- */
 
 struct broken {
     struct cp_ops lists[3];

@@ -32,8 +32,7 @@ static size_t no_bytes(const void *arg, int n_layers, int slots)
     return 0;
 }
 
-/* --- by hand ------------------------------------------------------------------------------------
- */
+/* --- by hand ----------------------------------------------------------------------------- */
 
 /* Every rate is 8 bit/s (share 1, p g = W N_0) and 1 FLOP/s: bytes and FLOPs are seconds. */
 static void make_plain(struct cp_world *w, struct cp_plan *p)
@@ -156,8 +155,7 @@ static void test_costs(void **state)
     cp_world_fini(&w);
 }
 
-/* --- random worlds and plans ---------------------------------------------------------------------
- */
+/* --- random worlds and plans ------------------------------------------------------------- */
 
 static void draw_world(struct cp_rng *rng, struct cp_world *w)
 {
@@ -345,8 +343,7 @@ static void test_equals_forecast(void **state)
     assert_true(moved > 100 && full == WORLDS / 10);
 }
 
-/* --- unhappy paths
- * --------------------------------------------------------------------------------- */
+/* --- unhappy paths ----------------------------------------------------------------------- */
 
 static void test_failures_leave_no_trace(void **state)
 {

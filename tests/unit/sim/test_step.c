@@ -23,7 +23,7 @@ static void assert_near(double got, double want)
     }
 }
 
-/* --- the recurrence, from its text: micro-batches count from 1 here --------------------------- */
+/* --- the recurrence, from its text: micro-batches count from 1 here ---------------------- */
 
 struct reference {
     const struct cp_times *t;
@@ -116,8 +116,7 @@ static double lemma1_s(const struct cp_times *t, int n, int micros)
     return sum_s(t, n) + (micros - 1) * (max_fwd + max_bwd);
 }
 
-/* --- random cases ------------------------------------------------------------------------------
- */
+/* --- random cases ------------------------------------------------------------------------ */
 
 struct pipeline {
     int n, micros, slots[STAGES];
@@ -292,8 +291,7 @@ static void test_evaluation_and_one_stage(void **state)
     assert_true(s.step_s == 0 && s.bubble == 0);
 }
 
-/* --- events ------------------------------------------------------------------------------------
- */
+/* --- events ------------------------------------------------------------------------------ */
 
 struct log {
     int n;
@@ -477,8 +475,7 @@ static void test_event_fields_and_energy(void **state)
     assert_true(e->round == -1 && e->step == -1 && e->bytes == 0 && e->t0_ns == 1500 * ms);
 }
 
-/* --- unhappy paths ------------------------------------------------------------------------------
- */
+/* --- unhappy paths ----------------------------------------------------------------------- */
 
 static void test_failures_leave_no_trace(void **state)
 {
