@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- out ------------------------------------------------------------------------------------- */
@@ -88,14 +89,12 @@ static json_t *cluster_json(const struct cp_cluster_plan *c, int cluster, const 
 
 static bool all_finite(const struct cp_cluster_plan *c)
 {
-    double sum = c->uplink_share + c->power_up_w;
+    bool ok = isfinite(c->uplink_share) && isfinite(c->power_up_w) && isfinite(c->power_fwd_w[0]);
     for (int s = 0; s < c->segments; s++) {
-        sum += c->band_fwd[s] + c->band_bwd[s] + c->power_bwd_w[s + 1];
+        ok = ok && isfinite(c->band_fwd[s]) && isfinite(c->band_bwd[s]) &&
+             isfinite(c->power_fwd_w[s + 1]) && isfinite(c->power_bwd_w[s + 1]);
     }
-    for (int j = 0; j <= c->segments; j++) {
-        sum += c->power_fwd_w[j];
-    }
-    return isfinite(sum); /* they are not negative: nothing cancels */
+    return ok;
 }
 
 cp_err cp_plan_to_json(const struct cp_plan *p, const struct cp_world *w, struct cp_str *out)

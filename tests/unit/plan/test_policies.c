@@ -230,6 +230,7 @@ static void permuting_labels_permutes_the_plan(void **state)
 
 struct whole_search {
     const struct cp_policy_args *a;
+    struct cp_room *room;
     struct cp_cluster_plan plan;
     double best;
 };
@@ -237,14 +238,12 @@ struct whole_search {
 static void visit(struct whole_search *x)
 {
     const struct cp_world *w = x->a->world;
-    static struct cp_room room;
-    cp_room_init(&room, w, 0);
     int first = x->a->choose_micro ? 1 : w->micro_ref;
     int last = x->a->choose_micro ? w->micro_max : w->micro_ref;
     for (int m = first; m <= last; m++) {
         struct cp_cluster_plan p = x->plan;
         p.micro_batches = m;
-        if (!cp_draft_order(x->a, 0, &room, &p) || p.order == CP_ORDER_SEQ) {
+        if (!cp_draft_order(x->a, 0, x->room, &p) || p.order == CP_ORDER_SEQ) {
             continue;
         }
         struct cp_value v = cp_draft_value(&p, w, x->a->queues, 0);
@@ -287,7 +286,9 @@ static void dssda_is_near_enumeration(void **state)
         }
         struct cp_policy_args a = {
             .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 3 > 0};
-        struct whole_search x = {.a = &a, .best = INFINITY};
+        static struct cp_room room;
+        cp_room_init(&room, &w, 0);
+        struct whole_search x = {.a = &a, .room = &room, .best = INFINITY};
         enumerate(&x, w.model.layers, 0);
         assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
         if (isfinite(x.best)) {
