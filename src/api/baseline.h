@@ -15,7 +15,8 @@ struct cp_baseline {
     int rounds; /* that it could have done */
     double latency_s, energy_j;
     size_t mem_peak_bytes;
-    char why[256]; /* it could not do a round: the first reason */
+    char why[256]; /* memory did not allow it in some round: the first reason. The figures are then
+                      those without a limit of memory. */
 };
 
 enum { CP_BASELINES = 2 };

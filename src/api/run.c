@@ -177,7 +177,7 @@ static void open_store(struct runner *r, const struct cp_str *yaml)
     if (!err) {
         err = cp_store_open(path.p, &r->store);
     }
-    if (!err && !r->resumed) {
+    if (!err) {
         struct cp_store_run run = {.id = r->run_id,
                                    .name = config_of(r)->run.name,
                                    .started_utc = utc,
@@ -308,6 +308,12 @@ static cp_err on_round(void *arg, const struct cp_round_report *round)
         fprintf(r->metrics, "%s\n", line);
         fflush(r->metrics);
     }
+    cp_log(CP_LOG_INFO,
+           "round %d: loss %.4f, accuracy %.4f of %lld, modelled %.3f s and %.2f J, %.2f s here",
+           round->round + 1, round->train_loss,
+           round->eval.samples ? (double)round->eval.correct / (double)round->eval.samples : 0,
+           (long long)round->eval.samples, round->sim->latency_s, round->sim->energy_j,
+           round->wall_s);
     put_scalars(r, round);
     if (line && r->recorded &&
         cp_store_round_put(r->store, r->run_id, round->round + 1, line) != CP_OK) {
@@ -334,6 +340,7 @@ static cp_err on_save(void *arg, const struct cp_edge *e, int rounds_done)
         return CP_OK;
     }
     CP_TRY(err);
+    cp_log(CP_LOG_INFO, "saved %s", r->checkpoint.p);
     json_t *j = json_pack("{s:s, s:s, s:i}", "event", "saved", "path", r->checkpoint.p, "round",
                           rounds_done);
     emit(r, j);
@@ -540,6 +547,9 @@ static cp_err train(struct runner *r, char **json)
                        r->run_id, rounds);
     }
     emit_start(r);
+    cp_log(CP_LOG_INFO, "run %s: policy %s, seed %llu, %d rounds from round %d on", r->run_id,
+           config_of(r)->plan.policy, (unsigned long long)r->job.seed, rounds,
+           r->edge.start_round + 1);
     int64_t t0 = cp_now_ns();
     cp_err err = cp_local_run(&r->edge, r->trace ? &sink : NULL, &done);
     r->wall_s = (double)(cp_now_ns() - t0) * 1e-9;
@@ -571,8 +581,11 @@ static cp_err run(struct runner *r, char **json)
     cp_baselines_init(r->baseline);
     cp_err err = train(r, json);
     if (err && err != CP_E_STOPPED) {
-        cp_log(CP_LOG_DEBUG, "the run failed: %s", cp_err_text());
+        char why[1024];
+        snprintf(why, sizeof why, "%s", cp_err_text());
+        cp_log(CP_LOG_DEBUG, "the run failed: %s", why);
         end_record(r, "failed", NULL);
+        return cp_fail(err, "%s", why);
     }
     return err;
 }

@@ -72,6 +72,7 @@ struct cp_segment {
     struct cp_shape shape;
     int first, last, b_max, t_max, slots;
     enum cp_optim_kind optim;
+    int first_trained; /* blocks below keep their parameters */
     size_t slot_bytes;
     struct cp_arena weights, saved, work;
     struct cp_scratch scratch;

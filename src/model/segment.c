@@ -248,10 +248,18 @@ const cp_real *cp_segment_backward(struct cp_segment *seg, int slot, const struc
     return dx;
 }
 
+void cp_segment_freeze(struct cp_segment *seg, int first_trained)
+{
+    seg->first_trained = first_trained;
+}
+
 double cp_segment_norm2(const struct cp_segment *seg, int block)
 {
     const struct cp_seg_block *k = block_of(seg, block);
     double sum = 0;
+    if (block < seg->first_trained) {
+        return 0;
+    }
     for (int i = 0; i < k->tensors; i++) {
         sum += cp_sum_squares(block_g(k, i), k->span[i].count);
     }
@@ -267,7 +275,8 @@ void cp_segment_step(struct cp_segment *seg, const struct cp_optim *opt, double 
                      double grad_scale)
 {
     assert(opt->kind == seg->optim);
-    for (int block = seg->first; block <= seg->last; block++) {
+    int first = seg->first > seg->first_trained ? seg->first : seg->first_trained;
+    for (int block = first; block <= seg->last; block++) {
         struct cp_seg_block *k = block_of(seg, block);
         cp_real *m = k->plane[CP_PLANE_M], *v = k->plane[CP_PLANE_V];
         k->steps++;

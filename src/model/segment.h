@@ -76,8 +76,12 @@ cp_real *cp_segment_grad_out(struct cp_segment *seg);
  * it. m as in the forward of this slot. With step_labelled 0 the gradient is 0. */
 const cp_real *cp_segment_backward(struct cp_segment *seg, int slot, const struct cp_micro *m);
 
+/* Blocks below `first_trained` keep their parameters: their gradients do not count in the norm and
+ * no step changes them. All blocks are trained at the start. */
+void cp_segment_freeze(struct cp_segment *seg, int first_trained);
+
 /* Sum of squares of a block's gradients, in double, tensor by tensor in shape order: the terms of
- * the global norm. Not finite if any gradient is not. */
+ * the global norm. Not finite if any gradient is not; 0 for a frozen block. */
 double cp_segment_norm2(const struct cp_segment *seg, int block);
 
 /* One optimizer step on every block with gradients scaled by grad_scale, then gradients = 0. */

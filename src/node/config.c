@@ -152,6 +152,9 @@ const struct cp_opt CP_CONFIG_TABLE[] = {
      .max = 1e9, .help = "largest global gradient norm; 0: no clipping"},
     {.key = "train.dropout", .type = CP_OPT_REAL, .offset = AT(train.dropout), .def = "0.1",
      .min = 0, .max = 1, .below_max = true, .help = "one rate for every dropout of the model"},
+    {.key = "train.freeze", .type = CP_OPT_INT, .offset = AT(train.freeze), .def = "0", .min = 0,
+     .max = 64,
+     .help = "first encoder layers that keep their parameters, and the embedding with them; 0: none"},
 
     {.key = "eval.max_samples", .type = CP_OPT_INT, .offset = AT(eval.max_samples), .def = "2000",
      .min = 0, .max = 1e9,

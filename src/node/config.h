@@ -52,7 +52,7 @@ struct cp_config {
         double alpha;
     } data;
     struct {
-        int64_t micro_batch, micro_batches, micro_max, batch, local_steps;
+        int64_t micro_batch, micro_batches, micro_max, batch, local_steps, freeze;
         double lr, warmup, weight_decay, beta1, beta2, eps, clip, dropout;
         int optimizer, decay;
     } train;

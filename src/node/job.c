@@ -446,6 +446,10 @@ static cp_err set_policy(struct cp_job *job)
 static cp_err init_world(struct cp_job *job)
 {
     CP_TRY(cp_shape_check(&job->shape));
+    if (job->config->train.freeze > job->shape.layers) {
+        return cp_fail(CP_E_CONFIG, "train.freeze is %lld, the model has %d layers",
+                       (long long)job->config->train.freeze, job->shape.layers);
+    }
     CP_TRY(set_policy(job));
     CP_TRY(set_world(job));
     set_model_cost(job);
@@ -596,6 +600,12 @@ int cp_job_split(int64_t samples, int m, int32_t *sizes)
         sizes[i] = (int32_t)(samples * (i + 1) / m - samples * i / m);
     }
     return m;
+}
+
+int cp_job_first_trained(const struct cp_job *job)
+{
+    int n = (int)job->config->train.freeze; /* encoder layers; the embedding goes with them */
+    return n > 0 ? n + 1 : 0;
 }
 
 double cp_job_lr(const struct cp_job *job, int64_t global_step)

@@ -61,6 +61,9 @@ int cp_job_split(int64_t samples, int m, int32_t *sizes);
 int64_t cp_job_step_samples(const struct cp_job *job, int m);
 int cp_job_micro_max(const struct cp_job *job);
 
+/* The first block that is trained (train.freeze). */
+int cp_job_first_trained(const struct cp_job *job);
+
 double cp_job_lr(const struct cp_job *job, int64_t global_step);
 
 #endif

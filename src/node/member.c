@@ -50,6 +50,7 @@ cp_err cp_member_init(struct cp_member *m, const struct cp_job *job, struct cp_n
         .shape = &job->shape,
         .optim = job->optim,
         .clip = job->config->train.clip,
+        .first_trained = cp_job_first_trained(job),
         .b_max = cp_job_micro_max(job),
         .t_max = job->shape.max_len,
         .wait_s = job->config->net.wait_s,

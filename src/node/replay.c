@@ -18,8 +18,10 @@ static cp_err solo_init(struct solo *s, const struct cp_job *job, int cluster)
 {
     s->mem.name = "replay";
     CP_TRY(cp_feed_init(&s->feed, job, cluster, &s->mem));
-    return cp_segment_new(&job->shape, 0, job->shape.layers + 1, cp_job_micro_max(job),
-                          job->shape.max_len, 1, job->optim.kind, &s->mem, &s->seg);
+    CP_TRY(cp_segment_new(&job->shape, 0, job->shape.layers + 1, cp_job_micro_max(job),
+                          job->shape.max_len, 1, job->optim.kind, &s->mem, &s->seg));
+    cp_segment_freeze(s->seg, cp_job_first_trained(job));
+    return CP_OK;
 }
 
 static void solo_fini(struct solo *s)

@@ -141,6 +141,7 @@ cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *pa
                                         part->slots, cp_optim_words(st->optim.kind));
     CP_TRY(cp_segment_new(st->shape, part->first, part->last, st->b_max, st->t_max, part->slots,
                           st->optim.kind, st->mem, &st->seg));
+    cp_segment_freeze(st->seg, st->first_trained);
     st->part = *part;
     st->model_bytes = cost.total_bytes > st->model_bytes ? cost.total_bytes : st->model_bytes;
     CP_TRY(new_held(st, part->slots));

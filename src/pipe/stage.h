@@ -39,6 +39,7 @@ struct cp_stage {
     const struct cp_shape *shape;
     struct cp_optim optim;
     double clip;
+    int first_trained; /* blocks below are frozen */
     int b_max, t_max;
     double wait_s;           /* deadline of one wait */
     struct cp_mem *mem;      /* arenas: compared with the size function */

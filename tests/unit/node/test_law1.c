@@ -86,6 +86,8 @@ static void odd_sizes(void **state)
         {"fed.moments=reset", "clusters=2x3", "plan.cuts=[[1,1,1],[2,1,0]]", NULL},
         {"fed.weights=trained", "clusters=2x3", "plan.cuts=[[1,1,1],[2,1,0]]",
          "data.partition=dirichlet", NULL},
+        {"train.freeze=1", "plan.cuts=[[1,1,1]]", NULL}, /* a whole segment is frozen */
+        {"train.freeze=3", "plan.cuts=[[2,1,0]]", NULL},
         {"clusters=3x2", "plan.cuts=[[1,2],[3,0],[0,3]]", "eval.max_samples=5", NULL},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {

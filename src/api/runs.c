@@ -1,0 +1,135 @@
+/* runs: what the run database knows. */
+#include "api/internal.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static cp_err open_store(const char *dir, struct cp_store **out)
+{
+    struct cp_str path = {0};
+    cp_err err = cp_api_path(dir, "runs.sqlite", &path);
+    if (!err && access(path.p, F_OK) != 0) {
+        err = cp_fail(CP_E_CONFIG,
+                      "there are no runs in %s (no runs.sqlite); collapipe run makes one, --dir "
+                      "names another folder",
+                      dir);
+    }
+    if (!err) {
+        err = cp_store_open(path.p, out);
+    }
+    cp_str_fini(&path);
+    return err;
+}
+
+static void set_text(json_t *j, const char *key, const char *text)
+{
+    json_object_set_new(j, key, text ? json_string(text) : json_null());
+}
+
+static void add_row(void *arg, const struct cp_store_row *row)
+{
+    json_t *list = arg, *j = json_object();
+    json_t *last = row->last_round_json ? json_loads(row->last_round_json, 0, NULL) : NULL;
+    json_t *accuracy = json_object_get(json_object_get(last, "eval"), "accuracy");
+    set_text(j, "run_id", row->id);
+    set_text(j, "name", row->name);
+    set_text(j, "started_utc", row->started_utc);
+    set_text(j, "ended_utc", row->ended_utc);
+    set_text(j, "status", row->status);
+    set_text(j, "policy", row->policy);
+    set_text(j, "params_sha256", row->params_sha256);
+    json_object_set_new(j, "rounds", json_integer(row->rounds));
+    json_object_set(j, "accuracy", accuracy ? accuracy : json_null());
+    json_array_append_new(list, j);
+    json_decref(last);
+}
+
+int collapipe_runs_list(const char *dir, char **json)
+{
+    struct cp_store *s = NULL;
+    json_t *list = json_array();
+    cp_err err = open_store(dir, &s);
+    if (!err) {
+        err = cp_store_runs_list(s, add_row, list);
+    }
+    cp_store_close(s);
+    if (err) {
+        json_decref(list);
+        return cp_api_status(err);
+    }
+    return cp_api_status(cp_api_dump(json_pack("{s:o}", "runs", list), json));
+}
+
+int collapipe_runs_show(const char *dir, const char *run, char **json)
+{
+    struct cp_store *s = NULL;
+    struct cp_str text = {0};
+    cp_err err = open_store(dir, &s);
+    if (!err) {
+        err = cp_store_run_show(s, run, &text);
+    }
+    if (!err) {
+        err = cp_api_dump(json_loadb(text.p, text.len, 0, NULL), json);
+    }
+    cp_store_close(s);
+    cp_str_fini(&text);
+    return cp_api_status(err);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+/* Only a folder that a run made is removed: it has an env.json. */
+static cp_err remove_folder(const char *dir, const char *id, bool *removed)
+{
+    struct cp_str folder = {0}, mark = {0};
+    *removed = false;
+    if (strchr(id, '/') || id[0] == '.') {
+        return cp_fail(CP_E_DATA, "the run's name %s is no name of a folder", id);
+    }
+    cp_err err = cp_api_path(dir, id, &folder);
+    if (!err) {
+        err = cp_api_path(folder.p, "env.json", &mark);
+    }
+    if (!err && access(mark.p, F_OK) == 0) {
+        *removed = nftw(folder.p, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0;
+        if (!*removed) {
+            err = cp_fail(CP_E_IO, "cannot remove %s: %s", folder.p, strerror(errno));
+        }
+    }
+    cp_str_fini(&folder);
+    cp_str_fini(&mark);
+    return err;
+}
+
+int collapipe_runs_rm(const char *dir, const char *run, char **json)
+{
+    struct cp_store *s = NULL;
+    struct cp_str id = {0};
+    bool removed = false;
+    cp_err err = open_store(dir, &s);
+    if (!err) {
+        err = cp_store_run_find(s, run, &id);
+    }
+    if (!err) {
+        err = remove_folder(dir, id.p, &removed);
+    }
+    if (!err) {
+        err = cp_store_run_rm(s, id.p);
+    }
+    if (!err) {
+        err = cp_api_dump(json_pack("{s:s, s:b}", "run_id", id.p, "folder_removed", removed), json);
+    }
+    cp_store_close(s);
+    cp_str_fini(&id);
+    return cp_api_status(err);
+}
