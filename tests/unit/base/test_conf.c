@@ -353,6 +353,8 @@ static void test_bad_overrides(void **state)
         {"data.path=a\nb", "without control characters"},
         {"data.path=\xff", "must be UTF-8"},
         {"data.path=\xc0\xaf", "must be UTF-8"},
+        {"data.path=\xe0\x83\xa9", "must be UTF-8"},
+        {"data.path=\xf5\x80\x80\x80", "must be UTF-8"},
         {"data.path=\xed\xa0\x80", "must be UTF-8"},
     };
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {

@@ -346,6 +346,13 @@ static void test_missing_and_misshapen(void **state)
     sheet_save(&s);
     assert_int_equal(load(got, false), CP_E_CKPT);
     sheet_fill(&s);
+    size_t bias = sheet_find(&s, "bert.encoder.layer.0.output.dense.bias");
+    s.t[bias].rank = 2;
+    s.t[bias].dims[1] = 1; /* [4, 1] is not [4] */
+    sheet_save(&s);
+    assert_int_equal(load(got, false), CP_E_CKPT);
+    assert_contains(cp_err_text(), "has shape [4, 1], the model needs [4]");
+    sheet_fill(&s);
     s.t[i].dtype = CP_DT_I32;
     sheet_save(&s);
     assert_int_equal(load(got, false), CP_E_CKPT);

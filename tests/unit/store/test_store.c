@@ -392,8 +392,20 @@ static void test_locked(void **state)
     assert_int_equal(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(cp_store_round_put(store, "r", 2, "{}"), CP_OK);
     sqlite3_close(db);
-    char aside[128];
+    /* a file that another process is just making is locked, not damaged */
+    char fresh[128], aside[160];
+    snprintf(fresh, sizeof fresh, "%s/fresh.sqlite", dir);
+    assert_int_equal(sqlite3_open(fresh, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
+    second = NULL;
+    assert_int_equal(cp_store_open(fresh, &second), CP_E_TIMEOUT);
+    assert_null(second);
+    sqlite3_close(db);
+    assert_int_equal(cp_store_open(fresh, &second), CP_OK);
+    cp_store_close(second);
     snprintf(aside, sizeof aside, "%s.damaged-1", path);
+    assert_int_equal(access(aside, F_OK), -1);
+    snprintf(aside, sizeof aside, "%s.damaged-1", fresh);
     assert_int_equal(access(aside, F_OK), -1);
     assert_string_equal(cp_str_text(&logged), "");
 }
