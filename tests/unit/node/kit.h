@@ -36,8 +36,9 @@ struct kit {
     char sha[CP_SHA256_HEX];
 };
 
-static const char *const KIT_WORDS[] = {"red",  "green", "blue",  "stone", "river", "cloud", "fox",
-                                        "bird", "fish",  "apple", "bread", "rice",  "iron",  "gold"};
+static const char *const KIT_WORDS[] = {"red",   "green", "blue", "stone", "river",
+                                        "cloud", "fox",   "bird", "fish",  "apple",
+                                        "bread", "rice",  "iron", "gold"};
 
 /* rows lines of a few words; the class is the word group that occurs most. */
 static void kit_data(const char *dir, int rows)
@@ -57,7 +58,8 @@ static void kit_data(const char *dir, int rows)
         FILE *out = i < rows ? f : g;
         int label = i < 3 ? i : (int)cp_rng_below(&r, 3), n = 1 + (int)cp_rng_below(&r, 9);
         for (int k = 0; k < n; k++) {
-            fprintf(out, "%s%s", k ? " " : "", KIT_WORDS[(label * 4 + (int)cp_rng_below(&r, 6)) % 14]);
+            fprintf(out, "%s%s", k ? " " : "",
+                    KIT_WORDS[(label * 4 + (int)cp_rng_below(&r, 6)) % 14]);
         }
         fprintf(out, "\tc%d\n", label);
     }
@@ -73,11 +75,25 @@ static void kit_dir(struct kit *k, int rows)
 }
 
 static const char *const KIT_BASE[] = {
-    "model.layers=3",      "model.width=16",        "model.heads=2",     "model.ffn=24",
-    "model.max_len=12",    "model.vocab=60",        "train.micro_batch=3", "train.micro_batches=4",
-    "train.local_steps=3", "train.dropout=0.1",     "fed.rounds=2",      "clusters=1x3",
-    "plan.policy=static",  "plan.cuts=[[1,1,1]]",   "net.wait_s=60",     "radio.kind=static",
-    "data.partition=iid",  "train.lr=1e-2",         NULL,
+    "model.layers=3",
+    "model.width=16",
+    "model.heads=2",
+    "model.ffn=24",
+    "model.max_len=12",
+    "model.vocab=60",
+    "train.micro_batch=3",
+    "train.micro_batches=4",
+    "train.local_steps=3",
+    "train.dropout=0.1",
+    "fed.rounds=2",
+    "clusters=1x3",
+    "plan.policy=static",
+    "plan.cuts=[[1,1,1]]",
+    "net.wait_s=60",
+    "radio.kind=static",
+    "data.partition=iid",
+    "train.lr=1e-2",
+    NULL,
 };
 
 /* A configuration of KIT_BASE and the given assignments; the job is ready. */
@@ -169,10 +185,9 @@ static void kit_replay(struct kit *k, char sha[CP_SHA256_HEX])
     cp_real *block[CP_BLOCKS_MAX] = {0};
     int n = cp_shape_blocks(&k->job.shape);
     for (int i = 0; i < n; i++) {
-        assert_int_equal(
-            cp_mem_array(NULL, (size_t)cp_shape_params(&k->job.shape, i, i), sizeof *block[i],
-                         &block[i]),
-            CP_OK);
+        assert_int_equal(cp_mem_array(NULL, (size_t)cp_shape_params(&k->job.shape, i, i),
+                                      sizeof *block[i], &block[i]),
+                         CP_OK);
     }
     assert_int_equal(cp_replay(&k->job, k->rounds, k->micro, block, NULL, NULL), CP_OK);
     cp_params_sha256(&k->job.shape, (const float *const *)block, sha);

@@ -1,6 +1,6 @@
-/* House law 1: any cut, order, number of slots, micro-batches, and any plan change gives bitwise the
- * parameters of the one-process run with the same micro-batches. And law 2 on the way: what each
- * node counts is what the size function says. */
+/* House law 1: any cut, order, number of slots, micro-batches, and any plan change gives bitwise
+ * the parameters of the one-process run with the same micro-batches. And law 2 on the way: what
+ * each node counts is what the size function says. */
 #include "kit.h"
 
 static int set_up(void **state)
@@ -106,9 +106,9 @@ static void plan_changes(void **state)
                                            "plan.policy=random", "plan.policy=gpipe-uniform"};
     for (size_t p = 0; p < 4; p++) {
         k->moves = 0;
-        check_equal(k, (const char *const[]){POLICIES[p], "fed.rounds=5", "radio.kind=rayleigh",
-                                             "radio.availability=0.5", CHANGES, "clusters=2x3",
-                                             NULL});
+        check_equal(k,
+                    (const char *const[]){POLICIES[p], "fed.rounds=5", "radio.kind=rayleigh",
+                                          "radio.availability=0.5", CHANGES, "clusters=2x3", NULL});
         if (p > 0) { /* dssda may rightly leave everything on one fast device */
             assert_true(k->moves > 0);
         }

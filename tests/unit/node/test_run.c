@@ -29,10 +29,10 @@ static void expect_text(const char *part)
 static void a_huge_rate_is_refused_and_named(void **state)
 {
     struct kit *k = *state;
-    assert_int_equal(kit_open(k, (const char *const[]){"train.lr=1e9", "train.clip=0",
-                                                       "train.warmup=0", "train.optimizer=sgd",
-                                                       "train.local_steps=20", NULL}),
-                     CP_OK);
+    assert_int_equal(
+        kit_open(k, (const char *const[]){"train.lr=1e9", "train.clip=0", "train.warmup=0",
+                                          "train.optimizer=sgd", "train.local_steps=20", NULL}),
+        CP_OK);
     assert_int_equal(kit_run(k), CP_E_NONFINITE);
     expect_text("not finite");
     expect_text("train.lr");
@@ -106,7 +106,8 @@ static void a_cluster_without_data_has_weight_0(void **state)
     assert_int_equal(kit_open(&small, (const char *const[]){"clusters=4x1",
                                                             "plan.cuts=[[3],[3],[3],[3]]", NULL}),
                      CP_OK);
-    assert_true(cp_shards_size(small.job.shards, 3) == 0 || cp_shards_size(small.job.shards, 0) == 0);
+    assert_true(cp_shards_size(small.job.shards, 3) == 0 ||
+                cp_shards_size(small.job.shards, 0) == 0);
     assert_int_equal(kit_run(&small), CP_OK);
     kit_hash(&small);
     kit_replay(&small, sha);
@@ -122,8 +123,8 @@ static void resume_is_bitwise_the_same(void **state)
     static const char *const POLICIES[] = {"plan.policy=dssda", "plan.policy=random"};
     static const char *const MOMENTS[] = {"fed.moments=keep", "fed.moments=reset"};
     for (int i = 0; i < 4; i++) {
-        const char *const args[] = {POLICIES[i % 2], MOMENTS[i / 2],          "plan.cuts=null",
-                                    "fed.rounds=4",  "radio.kind=rayleigh",   "clusters=2x3",
+        const char *const args[] = {POLICIES[i % 2],    MOMENTS[i / 2],           "plan.cuts=null",
+                                    "fed.rounds=4",     "radio.kind=rayleigh",    "clusters=2x3",
                                     "run.save_every=3", "radio.availability=0.5", NULL};
         char whole[CP_SHA256_HEX];
         int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
