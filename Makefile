@@ -15,7 +15,7 @@ all: build
 
 build:
 	@tools/deps build
-	@cmake --preset release -Wno-dev --log-level=WARNING
+	@cmake --preset release -Wno-dev --log-level=WARNING > /dev/null
 	@cmake --build --preset release -j $(JOBS)
 
 demo:
