@@ -54,7 +54,8 @@ void collapipe_free(void *text)
     free(text);
 }
 
-/* --- logs ---------------------------------------------------------------------------------------- */
+/* --- logs ----------------------------------------------------------------------------------------
+ */
 
 static struct {
     void (*sink)(void *arg, int level, const char *line);
@@ -71,11 +72,14 @@ void collapipe_log(int max, void (*sink)(void *arg, int level, const char *line)
 {
     user_log.sink = sink;
     user_log.arg = arg;
-    cp_log_level(max < 0 ? CP_LOG_ERROR : max > CP_LOG_DEBUG ? CP_LOG_DEBUG : (enum cp_log_level)max);
+    cp_log_level(max < 0              ? CP_LOG_ERROR
+                 : max > CP_LOG_DEBUG ? CP_LOG_DEBUG
+                                      : (enum cp_log_level)max);
     cp_log_sink(sink ? to_user : NULL, NULL);
 }
 
-/* --- JSON and paths ------------------------------------------------------------------------------- */
+/* --- JSON and paths
+ * ------------------------------------------------------------------------------- */
 
 cp_err cp_api_dump(json_t *doc, char **json)
 {
@@ -146,7 +150,8 @@ cp_err cp_api_runs_dir(const collapipe_config *c, struct cp_str *out)
     return cp_api_path(c->folder, cp_config_of(c->conf)->run.dir, out);
 }
 
-/* --- configuration -------------------------------------------------------------------------------- */
+/* --- configuration
+ * -------------------------------------------------------------------------------- */
 
 /* A run folder's config.yaml keeps the paths of the folder that the run was started from; env.json
  * beside it tells which that was. */
@@ -191,8 +196,8 @@ static cp_err load_file(collapipe_config *c, const char *path)
     if (is_dir(path)) {
         err = cp_api_path(path, "config.yaml", &file);
         if (!err && access(file.p, F_OK) != 0) {
-            err = cp_fail(CP_E_CONFIG, "the folder %s has no config.yaml; collapipe new DIR makes one",
-                          path);
+            err = cp_fail(CP_E_CONFIG,
+                          "the folder %s has no config.yaml; collapipe new DIR makes one", path);
         }
     } else {
         cp_str_puts(&file, path);
@@ -276,9 +281,9 @@ int collapipe_policies(char **json)
 {
     json_t *list = json_array();
     for (int i = 0; CP_POLICIES[i]; i++) {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:b}", "name", CP_POLICIES[i]->name,
-                                              "help", CP_POLICIES[i]->help, "trains",
-                                              CP_POLICIES[i]->trains));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:b}", "name", CP_POLICIES[i]->name, "help",
+                                        CP_POLICIES[i]->help, "trains", CP_POLICIES[i]->trains));
     }
     return cp_api_status(cp_api_dump(json_pack("{s:o}", "policies", list), json));
 }

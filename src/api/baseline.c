@@ -113,11 +113,11 @@ json_t *cp_baselines_json(const struct cp_baseline b[CP_BASELINES])
     json_t *list = json_array();
     for (int i = 0; i < CP_BASELINES; i++) {
         double n = b[i].rounds > 0 ? b[i].rounds : 1;
-        json_array_append_new(
-            list, json_pack("{s:s, s:i, s:f, s:f, s:I, s:b, s:s}", "policy", b[i].policy->name,
-                            "rounds", b[i].rounds, "latency_s", b[i].latency_s / n, "energy_j",
-                            b[i].energy_j / n, "mem_peak_bytes", (json_int_t)b[i].mem_peak_bytes,
-                            "feasible", b[i].why[0] == 0, "why", b[i].why));
+        json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f, s:I, s:b, s:s}", "policy",
+                                              b[i].policy->name, "rounds", b[i].rounds, "latency_s",
+                                              b[i].latency_s / n, "energy_j", b[i].energy_j / n,
+                                              "mem_peak_bytes", (json_int_t)b[i].mem_peak_bytes,
+                                              "feasible", b[i].why[0] == 0, "why", b[i].why));
     }
     return list;
 }

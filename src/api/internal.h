@@ -11,7 +11,7 @@
 
 struct collapipe_config {
     struct cp_conf *conf;
-    char *folder;             /* where relative paths start */
+    char *folder;              /* where relative paths start */
     struct cp_str assignments; /* one a line, as they were given */
 };
 

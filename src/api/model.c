@@ -45,8 +45,9 @@ static cp_err find_model(const char *dir, struct cp_str *out)
         return cp_fail(CP_E_CKPT, "there is no folder %s", dir);
     }
     err = cp_ckpt_latest(dir, out);
-    return err ? cp_fail(CP_E_CKPT, "%s is neither a model folder (no model.safetensors) nor a run "
-                                    "folder with a complete checkpoint",
+    return err ? cp_fail(CP_E_CKPT,
+                         "%s is neither a model folder (no model.safetensors) nor a run "
+                         "folder with a complete checkpoint",
                          dir)
                : CP_OK;
 }
@@ -73,8 +74,8 @@ static cp_err load_weights(collapipe_model *m)
     int n = cp_shape_blocks(s);
     float **block = NULL;
     m->mem.name = "model";
-    CP_TRY(cp_segment_new(s, 0, s->layers + 1, BATCH, s->max_len, 1, CP_OPTIM_SGD, &m->mem,
-                          &m->seg));
+    CP_TRY(
+        cp_segment_new(s, 0, s->layers + 1, BATCH, s->max_len, 1, CP_OPTIM_SGD, &m->mem, &m->seg));
     CP_TRY(cp_mem_array(&m->mem, (size_t)n, sizeof *block, &block));
     for (int k = 0; k < n; k++) {
         block[k] = cp_segment_plane(m->seg, k, CP_PLANE_W);
@@ -171,7 +172,8 @@ static cp_err make_tokens(const collapipe_model *m, const struct cp_dataset *ds,
     return cp_tokens_make(&tok, ds, m->meta.shape.max_len, out);
 }
 
-/* --- predict -------------------------------------------------------------------------------------- */
+/* --- predict
+ * -------------------------------------------------------------------------------------- */
 
 static json_t *prediction(const collapipe_model *m, const struct cp_dataset *ds, int64_t sample,
                           const float *p)
@@ -183,7 +185,8 @@ static json_t *prediction(const collapipe_model *m, const struct cp_dataset *ds,
     }
     json_t *text = json_stringn(ds->text[sample], ds->len[sample]);
     json_object_set_new(j, "text", text ? text : json_null()); /* not UTF-8 */
-    json_object_set_new(j, "label", best < 0 ? json_null() : json_string(m->meta.class_names[best]));
+    json_object_set_new(j, "label",
+                        best < 0 ? json_null() : json_string(m->meta.class_names[best]));
     cp_api_real(j, "score", best < 0 ? NAN : p[best]);
     json_object_set_new(j, "scores", scores);
     return j;
@@ -300,7 +303,8 @@ int collapipe_predict_file(collapipe_model *m, const char *path, char **json)
     return cp_api_status(err);
 }
 
-/* --- eval ------------------------------------------------------------------------------------------ */
+/* --- eval
+ * ------------------------------------------------------------------------------------------ */
 
 static json_t *eval_json(const collapipe_model *m, const struct cp_confusion *conf, double loss)
 {
@@ -313,8 +317,8 @@ static json_t *eval_json(const collapipe_model *m, const struct cp_confusion *co
         for (int k = 0; k <= m->meta.n_classes; k++) {
             n += cp_confusion_count(conf, c, k);
         }
-        json_t *j = json_pack("{s:s, s:I}", "name", m->meta.class_names[c], "samples",
-                              (json_int_t)n);
+        json_t *j =
+            json_pack("{s:s, s:I}", "name", m->meta.class_names[c], "samples", (json_int_t)n);
         cp_api_real(j, "f1", cp_confusion_f1(conf, c));
         json_array_append_new(classes, j);
     }
@@ -335,9 +339,9 @@ static cp_err evaluate(collapipe_model *m, const struct cp_dataset *ds, char **j
         run_batch(m, &tokens, at, b, &head);
         loss += head.loss_sum;
         for (int i = 0; i < b; i++) {
-            cp_confusion_add(&conf, ds->label[at + i],
-                             cp_argmax(m->scores + (ptrdiff_t)i * m->meta.n_classes,
-                                       m->meta.n_classes));
+            cp_confusion_add(
+                &conf, ds->label[at + i],
+                cp_argmax(m->scores + (ptrdiff_t)i * m->meta.n_classes, m->meta.n_classes));
         }
     }
     if (!err) {
@@ -359,7 +363,8 @@ int collapipe_eval(collapipe_model *m, const char *path, char **json)
     return cp_api_status(err);
 }
 
-/* --- ckpt ------------------------------------------------------------------------------------------ */
+/* --- ckpt
+ * ------------------------------------------------------------------------------------------ */
 
 /* The hash of the parameters that are loaded. */
 static void model_hash(const collapipe_model *m, char sha[CP_SHA256_HEX])
@@ -407,9 +412,8 @@ int collapipe_ckpt_inspect(const char *dir, char **json)
     if (!err) {
         model_hash(m, sha);
         err = cp_api_dump(json_pack("{s:s, s:s, s:I, s:o, s:o}", "dir", m->dir.p, "params_sha256",
-                                    sha, "params",
-                                    (json_int_t)cp_shape_params(s, 0, s->layers + 1), "tensors",
-                                    tensor_list(s), "config", config),
+                                    sha, "params", (json_int_t)cp_shape_params(s, 0, s->layers + 1),
+                                    "tensors", tensor_list(s), "config", config),
                           json);
     }
     cp_str_fini(&path);
@@ -439,11 +443,11 @@ int collapipe_ckpt_verify(const char *dir, char **json)
     }
     if (status == COLLAPIPE_OK) {
         model_hash(m, sha);
-        status = cp_api_status(cp_api_dump(
-            json_pack("{s:b, s:s, s:I, s:s}", "ok", 1, "dir", path.p, "files",
-                      (json_int_t)json_object_size(json_object_get(doc, "files")), "params_sha256",
-                      sha),
-            json));
+        status = cp_api_status(
+            cp_api_dump(json_pack("{s:b, s:s, s:I, s:s}", "ok", 1, "dir", path.p, "files",
+                                  (json_int_t)json_object_size(json_object_get(doc, "files")),
+                                  "params_sha256", sha),
+                        json));
     }
     collapipe_model_close(m);
     json_decref(doc);

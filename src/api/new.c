@@ -50,8 +50,9 @@ static cp_err check_empty(const char *dir)
     }
     closedir(d);
     return empty ? CP_OK
-                 : cp_fail(CP_E_USAGE, "the folder %s is not empty: nothing in it was changed; give "
-                                       "another name",
+                 : cp_fail(CP_E_USAGE,
+                           "the folder %s is not empty: nothing in it was changed; give "
+                           "another name",
                            dir);
 }
 
@@ -116,15 +117,16 @@ static cp_err write_folder(const char *dir, const struct cp_template *t,
         err = cp_api_path(dir, "config.yaml", &path);
     }
     if (!err) {
-        err = cp_file_write(path.p, t->config, strlen(t->config)); /* last: the folder is complete */
+        err =
+            cp_file_write(path.p, t->config, strlen(t->config)); /* last: the folder is complete */
     }
     cp_str_fini(&path);
     if (!err) {
-        *out = json_pack("{s:s, s:s, s:I, s:I, s:o, s:i, s:[s,s,s,s]}", "dir", dir, "template",
-                         t->name, "samples", (json_int_t)train->n, "heldout",
-                         (json_int_t)heldout->n, "classes", class_list(train), "vocab", vocab,
-                         "files", "config.yaml", "data/train.tsv", "data/heldout.tsv",
-                         "data/vocab.txt");
+        *out =
+            json_pack("{s:s, s:s, s:I, s:I, s:o, s:i, s:[s,s,s,s]}", "dir", dir, "template",
+                      t->name, "samples", (json_int_t)train->n, "heldout", (json_int_t)heldout->n,
+                      "classes", class_list(train), "vocab", vocab, "files", "config.yaml",
+                      "data/train.tsv", "data/heldout.tsv", "data/vocab.txt");
     }
     return err;
 }

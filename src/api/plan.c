@@ -45,9 +45,7 @@ static cp_err grid(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
     int n = c->segments + 2;
     cp_err err = CP_OK;
     for (int j = 0; j < n && !err; j++) {
-        names[j] = j == 0       ? "cu"
-                   : j == n - 1 ? "edge"
-                                : cl->device[c->device[j - 1]].name;
+        names[j] = j == 0 ? "cu" : j == n - 1 ? "edge" : cl->device[c->device[j - 1]].name;
         err = cp_ops_make(j, n, c->micro_batches, c->slots[j], true, &lists[j]);
     }
     if (!err) {
@@ -96,8 +94,7 @@ static cp_err add_cluster(const struct planner *p, json_t *j, const struct cp_cl
     json_object_set_new(j, "bubble_pct", json_real(100 * f->bubble));
     json_object_set_new(j, "upload_s", json_real(f->upload_s));
     for (int s = 0; s < c->segments; s++) {
-        json_array_append_new(limits,
-                              json_integer((json_int_t)cl->device[c->device[s]].mem_bytes));
+        json_array_append_new(limits, json_integer((json_int_t)cl->device[c->device[s]].mem_bytes));
     }
     json_object_set_new(j, "mem_limit_bytes", limits);
     if (c->mode == CP_MODE_FULL) {
@@ -190,7 +187,8 @@ static json_t *others_json(const struct planner *p, const struct cp_policy *chos
         size_t at = 0;
         for (; at < json_array_size(list); at++) {
             json_t *other = json_object_get(json_array_get(list, at), "objective");
-            if (!other || (json_object_get(j, "objective") && d.objective < json_number_value(other))) {
+            if (!other ||
+                (json_object_get(j, "objective") && d.objective < json_number_value(other))) {
                 break;
             }
         }

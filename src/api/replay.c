@@ -1,7 +1,7 @@
 /* replay: is a run's model the one that a single process makes? */
+#include "node/replay.h"
 #include "api/internal.h"
 #include "model/ckpt.h"
-#include "node/replay.h"
 
 #include <stdio.h>
 #include <string.h>

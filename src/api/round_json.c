@@ -84,8 +84,8 @@ static void membership_changes(json_t *changes, const json_t *now, const json_t 
     json_array_foreach(json_object_get(before, "absent"), i, device)
     {
         if (!listed(now, "absent", json_string_value(device))) {
-            json_array_append_new(changes, json_sprintf("%s: %s is back", name,
-                                                        json_string_value(device)));
+            json_array_append_new(changes,
+                                  json_sprintf("%s: %s is back", name, json_string_value(device)));
         }
     }
 }
@@ -117,12 +117,12 @@ static json_t *changes_json(const json_t *clusters, const json_t *previous, cons
     }
     json_array_foreach(moves, i, move)
     {
-        json_array_append_new(
-            changes, json_sprintf("%s: layer %d %s -> %s",
-                                  json_string_value(json_object_get(move, "cluster")),
-                                  (int)json_integer_value(json_object_get(move, "layer")),
-                                  json_string_value(json_object_get(move, "from")),
-                                  json_string_value(json_object_get(move, "to"))));
+        json_array_append_new(changes,
+                              json_sprintf("%s: layer %d %s -> %s",
+                                           json_string_value(json_object_get(move, "cluster")),
+                                           (int)json_integer_value(json_object_get(move, "layer")),
+                                           json_string_value(json_object_get(move, "from")),
+                                           json_string_value(json_object_get(move, "to"))));
     }
     for (i = 0; i < json_array_size(clusters); i++) {
         plan_changes(changes, json_array_get(clusters, i), json_array_get(before, i));
@@ -154,8 +154,7 @@ json_t *cp_round_json(const struct cp_job *job, const struct cp_round_report *r,
     }
     json_object_set_new(eval, "full", json_boolean(r->eval_full));
     json_object_set_new(j, "round", json_integer(r->round + 1));
-    json_object_set_new(j, "step",
-                        json_integer((r->round + 1) * job->config->train.local_steps));
+    json_object_set_new(j, "step", json_integer((r->round + 1) * job->config->train.local_steps));
     cp_api_real(j, "train_loss", r->train_loss);
     json_object_set_new(j, "samples", json_integer(r->samples));
     json_object_set_new(j, "eval", eval);

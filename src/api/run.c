@@ -57,7 +57,8 @@ static const struct cp_config *config_of(const struct runner *r)
     return cp_config_of(r->cfg->conf);
 }
 
-/* --- the run folder ------------------------------------------------------------------------------ */
+/* --- the run folder ------------------------------------------------------------------------------
+ */
 
 static cp_err take_lock(struct runner *r)
 {
@@ -88,8 +89,8 @@ static cp_err make_folder(struct runner *r)
     cp_utc_compact(utc);
     CP_TRY(cp_dir_make(r->runs_dir.p));
     for (int i = 1; i < 1000; i++) {
-        snprintf(name, sizeof name, i == 1 ? "%.200s-%s" : "%.200s-%s-%d",
-                 config_of(r)->run.name, utc, i);
+        snprintf(name, sizeof name, i == 1 ? "%.200s-%s" : "%.200s-%s-%d", config_of(r)->run.name,
+                 utc, i);
         CP_TRY(cp_api_path(r->runs_dir.p, name, &r->dir));
         if (mkdir(r->dir.p, 0755) == 0) {
             set_run_id(r);
@@ -147,11 +148,31 @@ static cp_err write_file(const struct runner *r, const char *name, const char *t
     return err;
 }
 
+/* Which cluster owns which row of the training data (0-based), one line each. */
+static cp_err write_shards(const struct runner *r)
+{
+    const struct cp_shards *s = r->job.shards;
+    struct cp_str text = {0};
+    cp_str_puts(&text, "cluster\trow\n");
+    for (int32_t c = 0; c < s->n_clusters; c++) {
+        for (int64_t i = s->start[c]; i < s->start[c + 1]; i++) {
+            cp_str_printf(&text, "%d\t%d\n", c, s->sample[i]);
+        }
+    }
+    cp_err err = cp_str_check(&text);
+    if (!err) {
+        err = write_file(r, "shards.tsv", text.p, text.len);
+    }
+    cp_str_fini(&text);
+    return err;
+}
+
 static cp_err write_head(struct runner *r, const struct cp_str *yaml)
 {
+    CP_TRY(write_shards(r));
     CP_TRY(write_file(r, "config.yaml", yaml->p, yaml->len));
-    CP_TRY(write_file(r, "overrides.txt", cp_str_text(&r->cfg->assignments),
-                      r->cfg->assignments.len));
+    CP_TRY(
+        write_file(r, "overrides.txt", cp_str_text(&r->cfg->assignments), r->cfg->assignments.len));
     return cp_api_write_json(r->dir.p, "env.json", environment(r));
 }
 
@@ -223,7 +244,8 @@ static cp_err open_folder(struct runner *r)
     return err;
 }
 
-/* --- events -------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------------
+ */
 
 static void emit(const struct runner *r, const json_t *doc)
 {
@@ -287,8 +309,8 @@ static void put_scalars(struct runner *r, const struct cp_round_report *round)
         {"wall_s", round->wall_s},
     };
     for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++) {
-        cp_err err = cp_tfevents_scalar(r->tb, cp_utc_s(), scalars[i].tag,
-                                         round->round + 1, scalars[i].value);
+        cp_err err = cp_tfevents_scalar(r->tb, cp_utc_s(), scalars[i].tag, round->round + 1,
+                                        scalars[i].value);
         if (err) {
             cp_log(CP_LOG_WARN, "TensorBoard events: %s", cp_err_text());
             return;
@@ -354,7 +376,8 @@ static bool stop(void *arg)
     return stop_wanted != 0;
 }
 
-/* --- the result ----------------------------------------------------------------------------------- */
+/* --- the result
+ * ----------------------------------------------------------------------------------- */
 
 static json_t *node_json(const struct runner *r, int node)
 {
@@ -362,11 +385,11 @@ static json_t *node_json(const struct runner *r, int node)
     const struct cp_wire_report *w = &r->edge.node[node].last;
     struct cp_part part;
     cp_cast_part(&r->job.cast, node, &r->edge.plan, &part);
-    json_t *blocks = part.first <= part.last ? json_pack("[i,i]", part.first, part.last)
-                                             : json_null();
+    json_t *blocks =
+        part.first <= part.last ? json_pack("[i,i]", part.first, part.last) : json_null();
     return json_pack("{s:s, s:s, s:o, s:i, s:I, s:I, s:I, s:I, s:f}", "name", n->name, "role",
-                     cp_role_name(n->role), "blocks", blocks, "slots", part.slots,
-                     "mem_peak_bytes", (json_int_t)w->mem_peak_bytes, "mem_model_bytes",
+                     cp_role_name(n->role), "blocks", blocks, "slots", part.slots, "mem_peak_bytes",
+                     (json_int_t)w->mem_peak_bytes, "mem_model_bytes",
                      (json_int_t)w->mem_model_bytes, "msg_peak_bytes",
                      (json_int_t)w->msg_peak_bytes, "sent_bytes", (json_int_t)w->sent_bytes,
                      "busy_s", w->busy_s);
@@ -382,10 +405,9 @@ static json_t *clusters_json(const struct runner *r)
                 json_array_append_new(nodes, node_json(r, i));
             }
         }
-        json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "name",
-                                              r->job.base.cluster[c].name, "samples",
-                                              (json_int_t)cp_shards_size(r->job.shards, c), "nodes",
-                                              nodes));
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:o}", "name", r->job.base.cluster[c].name, "samples",
+                            (json_int_t)cp_shards_size(r->job.shards, c), "nodes", nodes));
     }
     return list;
 }
@@ -407,8 +429,8 @@ static void add_history(const struct runner *r, json_t *j)
     }
     double count = n ? (double)n : 1;
     json_object_set_new(j, "train_loss", losses);
-    json_object_set(j, "eval", n ? json_object_get(json_array_get(r->rounds_log, n - 1), "eval")
-                                 : json_null());
+    json_object_set(
+        j, "eval", n ? json_object_get(json_array_get(r->rounds_log, n - 1), "eval") : json_null());
     cp_api_real(j, "model_time_s", latency);
     cp_api_real(j, "model_energy_j", energy);
     cp_api_real(j, "latency_s", latency / count);
@@ -416,8 +438,7 @@ static void add_history(const struct runner *r, json_t *j)
     cp_api_real(j, "bubble_pct", bubble / count);
     json_object_set_new(j, "plan_changes", json_integer(changes));
     json_object_set_new(j, "rounds", json_integer((json_int_t)n));
-    json_object_set_new(j, "steps",
-                        json_integer((json_int_t)n * config_of(r)->train.local_steps));
+    json_object_set_new(j, "steps", json_integer((json_int_t)n * config_of(r)->train.local_steps));
     json_object_set(j, "rounds_log", r->rounds_log);
 }
 
@@ -448,16 +469,16 @@ static void end_record(struct runner *r, const char *status, const json_t *resul
     char utc[CP_UTC_SIZE];
     char *summary = result ? json_dumps(result, JSON_COMPACT) : NULL;
     cp_utc_text(utc);
-    if (r->recorded &&
-        cp_store_run_end(r->store, r->run_id, utc, status,
-                         json_string_value(json_object_get(result, "params_sha256")),
-                         summary) != CP_OK) {
+    if (r->recorded && cp_store_run_end(r->store, r->run_id, utc, status,
+                                        json_string_value(json_object_get(result, "params_sha256")),
+                                        summary) != CP_OK) {
         cp_log(CP_LOG_WARN, "run database: %s", cp_err_text());
     }
     free(summary);
 }
 
-/* --- the course of a run -------------------------------------------------------------------------- */
+/* --- the course of a run
+ * -------------------------------------------------------------------------- */
 
 static cp_err load_checkpoint(struct runner *r)
 {
@@ -564,8 +585,9 @@ static cp_err train(struct runner *r, char **json)
     json_t *result = result_json(r, interrupted);
     end_record(r, interrupted ? "interrupted" : "done", result);
     CP_TRY(cp_api_dump(result, json));
-    return interrupted ? cp_fail(CP_E_STOPPED, "stopped after round %d of %d; go on with: collapipe "
-                                               "run --resume %s",
+    return interrupted ? cp_fail(CP_E_STOPPED,
+                                 "stopped after round %d of %d; go on with: collapipe "
+                                 "run --resume %s",
                                  done, rounds, r->dir.p)
                        : CP_OK;
 }

@@ -14,23 +14,29 @@
     "\n"
 
 #define CLUSTERS                                                                                   \
-    "# Two clusters of unequal devices. Figures are those of the radio and energy model; the memory\n"\
-    "# limits are hard, and small on purpose: no device here could train the model alone. With more\n"\
+    "# Two clusters of unequal devices. Figures are those of the radio and energy model; the "     \
+    "memory\n"                                                                                     \
+    "# limits are hard, and small on purpose: no device here could train the model alone. With "   \
+    "more\n"                                                                                       \
     "# memory the fastest device would take every layer.\n"                                        \
     "clusters:\n"                                                                                  \
     "  - name: home\n"                                                                             \
     "    distance_m: 80                   # control unit to the base station of the edge server\n" \
     "    cu: {gflops: 10, energy_pj_per_flop: 20}\n"                                               \
     "    devices:\n"                                                                               \
-    "      - {name: phone,  gflops: 4,  mem_mib: 16, energy_pj_per_flop: 20, budget_j: 30, x_m: 4,  y_m: 3}\n"\
-    "      - {name: tablet, gflops: 6,  mem_mib: 24, energy_pj_per_flop: 22, budget_j: 45, x_m: -6, y_m: 2}\n"\
+    "      - {name: phone,  gflops: 4,  mem_mib: 16, energy_pj_per_flop: 20, budget_j: 30, x_m: "  \
+    "4,  y_m: 3}\n"                                                                                \
+    "      - {name: tablet, gflops: 6,  mem_mib: 24, energy_pj_per_flop: 22, budget_j: 45, x_m: "  \
+    "-6, y_m: 2}\n"                                                                                \
     "      - {name: laptop, gflops: 16, mem_mib: 28, energy_pj_per_flop: 35, x_m: 2,  y_m: -8}\n"  \
     "  - name: lab\n"                                                                              \
     "    distance_m: 150\n"                                                                        \
     "    cu: {gflops: 12, energy_pj_per_flop: 20}\n"                                               \
     "    devices:\n"                                                                               \
-    "      - {name: board,   gflops: 3,  mem_mib: 16, energy_pj_per_flop: 18, budget_j: 25, x_m: 12, y_m: 9}\n"\
-    "      - {name: mini,    gflops: 10, mem_mib: 28, energy_pj_per_flop: 28, x_m: -9, y_m: -12}\n"\
+    "      - {name: board,   gflops: 3,  mem_mib: 16, energy_pj_per_flop: 18, budget_j: 25, x_m: " \
+    "12, y_m: 9}\n"                                                                                \
+    "      - {name: mini,    gflops: 10, mem_mib: 28, energy_pj_per_flop: 28, x_m: -9, y_m: "      \
+    "-12}\n"                                                                                       \
     "      - {name: desktop, gflops: 20, mem_mib: 28, energy_pj_per_flop: 40, x_m: 15, y_m: -3}\n" \
     "\n"                                                                                           \
     "radio:\n"                                                                                     \
@@ -47,7 +53,8 @@ static const char CLASSIFY[] =
     "run:\n"
     "  name: classify\n"
     "\n" MODEL "data:\n"
-    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 classes\n"
+    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 "
+    "classes\n"
     "  partition: dirichlet\n"
     "  alpha: 0.5         # how unequal the clusters' classes are; larger is more equal\n"
     "\n"
@@ -75,14 +82,16 @@ static const char CLASSIFY[] =
     "\n" CLUSTERS;
 
 static const char CLASSIFY_FULL[] =
-    "# CollaPipe: a BERT classifier, trained by two clusters of unequal devices; the longer preset.\n"
+    "# CollaPipe: a BERT classifier, trained by two clusters of unequal devices; the longer "
+    "preset.\n"
     "# Run it with:  collapipe run .        Every option: collapipe run --help\n"
     "\n"
     "seed: 1\n"
     "run:\n"
     "  name: classify-full\n"
     "\n" MODEL "data:\n"
-    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 classes\n"
+    "  path: data         # train.tsv, heldout.tsv and vocab.txt: noun glosses of WordNet, 8 "
+    "classes\n"
     "  partition: dirichlet\n"
     "  alpha: 0.5         # how unequal the clusters' classes are; larger is more equal\n"
     "\n"
