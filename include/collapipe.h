@@ -19,9 +19,9 @@ extern "C" {
 /* Also the exit codes of the command line. */
 enum collapipe_status {
     COLLAPIPE_OK = 0,
-    COLLAPIPE_FAILED = 1,      /* data, files, memory, a value that is not finite, no valid plan */
-    COLLAPIPE_CONFIG = 2,      /* wrong use, or a configuration that is not valid */
-    COLLAPIPE_NETWORK = 3,     /* a peer or the network */
+    COLLAPIPE_FAILED = 1,  /* data, files, memory, a value that is not finite, no valid plan */
+    COLLAPIPE_CONFIG = 2,  /* wrong use, or a configuration that is not valid */
+    COLLAPIPE_NETWORK = 3, /* a peer or the network */
     COLLAPIPE_INTERRUPTED = 130
 };
 
@@ -33,8 +33,8 @@ const char *collapipe_error_name(void);
 
 void collapipe_free(void *text); /* NULL is allowed */
 
-/* Log lines for people; level 0 error, 1 warning, 2 info, 3 debug. Without a sink they go to stderr,
- * up to level max (1 at start). */
+/* Log lines for people; level 0 error, 1 warning, 2 info, 3 debug. Without a sink they go to
+ * stderr, up to level max (1 at start). */
 void collapipe_log(int max, void (*sink)(void *arg, int level, const char *line), void *arg);
 
 /* --- configuration ------------------------------------------------------------------------------
@@ -50,9 +50,10 @@ int collapipe_config_open(const char *path, const char *const *assignments, size
 void collapipe_config_close(collapipe_config *c);
 int collapipe_config_print(const collapipe_config *c, char **yaml); /* values with their origin */
 int collapipe_config_help(char **text); /* every option with unit, range and default */
-int collapipe_policies(char **json); /* {"policies":[{"name","help","trains"}]} */
+int collapipe_policies(char **json);    /* {"policies":[{"name","help","trains"}]} */
 
-/* --- a folder to start from ---------------------------------------------------------------------- */
+/* --- a folder to start from ----------------------------------------------------------------------
+ */
 
 int collapipe_templates(char **json); /* {"templates":[{"name","help"}]} */
 
@@ -60,7 +61,8 @@ int collapipe_templates(char **json); /* {"templates":[{"name","help"}]} */
  * {"dir","template","samples","heldout","classes":[...],"vocab","files":[...]} */
 int collapipe_new(const char *dir, const char *template_name, char **json);
 
-/* --- training ------------------------------------------------------------------------------------ */
+/* --- training ------------------------------------------------------------------------------------
+ */
 
 struct collapipe_run_options {
     const char *resume; /* run folder or its name under run.dir: go on from its newest checkpoint */
@@ -103,14 +105,16 @@ void collapipe_run_stop(void);
 int collapipe_replay(const char *run_dir, void (*on_event)(void *arg, const char *json), void *arg,
                      char **json);
 
-/* --- planning ------------------------------------------------------------------------------------ */
+/* --- planning ------------------------------------------------------------------------------------
+ */
 
 /* One decision. policy NULL: that of the configuration. explain: add "next_best", the best plans of
  * the other policies with their objective. The document has the fields of the command line's
  * contract, and "grid", the pipeline of each cluster drawn as text. */
 int collapipe_plan(const collapipe_config *c, const char *policy, int explain, char **json);
 
-/* --- using a model ------------------------------------------------------------------------------- */
+/* --- using a model -------------------------------------------------------------------------------
+ */
 
 typedef struct collapipe_model collapipe_model;
 
@@ -126,7 +130,8 @@ int collapipe_predict(collapipe_model *m, const char *const *texts, size_t n, ch
 int collapipe_predict_file(collapipe_model *m, const char *path, char **json);
 int collapipe_eval(collapipe_model *m, const char *path, char **json);
 
-/* --- checkpoints and runs ------------------------------------------------------------------------ */
+/* --- checkpoints and runs ------------------------------------------------------------------------
+ */
 
 /* {"params_sha256","params","tensors":[{"name","shape","dtype"}],"config":{...}} */
 int collapipe_ckpt_inspect(const char *dir, char **json);

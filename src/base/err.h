@@ -9,8 +9,8 @@
 #ifndef CP_BASE_ERR_H
 #define CP_BASE_ERR_H
 
-#define CP_NODISCARD     __attribute__((warn_unused_result))
-#define CP_PRINTF(f, a)  __attribute__((format(printf, f, a)))
+#define CP_NODISCARD    __attribute__((warn_unused_result))
+#define CP_PRINTF(f, a) __attribute__((format(printf, f, a)))
 
 /* code, name as shown to users, default sentence */
 #define CP_ERRORS(X)                                                                               \

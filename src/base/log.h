@@ -14,7 +14,8 @@ void cp_log_level(enum cp_log_level level);
 /* A file that gets every line with time and level (the run folder's log.txt); NULL for none. */
 void cp_log_file(FILE *f);
 
-/* Called instead of writing to stderr, so that a progress line can be cleared first; NULL: stderr. */
+/* Called instead of writing to stderr, so that a progress line can be cleared first; NULL: stderr.
+ */
 void cp_log_sink(void (*sink)(enum cp_log_level level, const char *line, void *arg), void *arg);
 
 void cp_log(enum cp_log_level level, const char *fmt, ...) CP_PRINTF(2, 3);

@@ -24,15 +24,14 @@ enum cp_rng_purpose {
 };
 
 /* Four independent 32-bit words for the coordinates c[0..3]. */
-void cp_rng_block(uint64_t seed, enum cp_rng_purpose purpose, const uint32_t c[4],
-                  uint32_t out[4]);
+void cp_rng_block(uint64_t seed, enum cp_rng_purpose purpose, const uint32_t c[4], uint32_t out[4]);
 
 /* A stream: coordinates (a, b) fixed, the rest counts. */
 struct cp_rng {
     uint64_t seed;
     enum cp_rng_purpose purpose;
     uint32_t a, b;
-    uint64_t next;  /* block counter */
+    uint64_t next; /* block counter */
     uint32_t buf[4];
     int left; /* unused words of buf */
 };
@@ -40,12 +39,12 @@ struct cp_rng {
 void cp_rng_init(struct cp_rng *r, uint64_t seed, enum cp_rng_purpose purpose, uint32_t a,
                  uint32_t b);
 uint32_t cp_rng_u32(struct cp_rng *r);
-double cp_rng_unit(struct cp_rng *r);                    /* [0, 1) */
+double cp_rng_unit(struct cp_rng *r);                        /* [0, 1) */
 double cp_rng_range(struct cp_rng *r, double lo, double hi); /* [lo, hi) */
-uint32_t cp_rng_below(struct cp_rng *r, uint32_t n);     /* 0..n-1, unbiased; n >= 1 */
-double cp_rng_normal(struct cp_rng *r);                  /* N(0, 1) */
-double cp_rng_exp(struct cp_rng *r);                     /* Exp(1) */
-double cp_rng_gamma(struct cp_rng *r, double alpha);     /* Gamma(alpha, 1), alpha > 0 */
+uint32_t cp_rng_below(struct cp_rng *r, uint32_t n);         /* 0..n-1, unbiased; n >= 1 */
+double cp_rng_normal(struct cp_rng *r);                      /* N(0, 1) */
+double cp_rng_exp(struct cp_rng *r);                         /* Exp(1) */
+double cp_rng_gamma(struct cp_rng *r, double alpha);         /* Gamma(alpha, 1), alpha > 0 */
 
 /* Fisher-Yates on n items of 4 bytes. */
 void cp_rng_shuffle(struct cp_rng *r, int32_t *items, size_t n);

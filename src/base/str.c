@@ -83,9 +83,9 @@ const char *cp_str_text(const struct cp_str *s)
 
 cp_err cp_str_check(const struct cp_str *s)
 {
-    return s->failed ? cp_fail(CP_E_NOMEM, "out of memory while building a text of %zu bytes",
-                               s->len)
-                     : CP_OK;
+    return s->failed
+               ? cp_fail(CP_E_NOMEM, "out of memory while building a text of %zu bytes", s->len)
+               : CP_OK;
 }
 
 static cp_err fail_errno(const char *what, const char *path)

@@ -17,7 +17,7 @@ const char *cp_role_name(enum cp_role role);
 
 struct cp_cast_node {
     enum cp_role role;
-    int cluster, device; /* -1 where it does not apply */
+    int cluster, device;     /* -1 where it does not apply */
     char name[CP_NODE_NAME]; /* "edge", "c1.cu", "c1.d2", "edge.c1" */
 };
 

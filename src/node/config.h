@@ -1,6 +1,7 @@
 /*
  * config: every option of a run, in one table (node/config.c), and the plain struct that it fills.
- * The table parses, validates, prints provenance and makes the help; docs/config.md is made from it.
+ * The table parses, validates, prints provenance and makes the help; docs/config.md is made from
+ * it.
  */
 #ifndef CP_NODE_CONFIG_H
 #define CP_NODE_CONFIG_H
@@ -28,7 +29,7 @@ struct cp_config_cluster {
 
 /* A scripted change of the world: from this round on. */
 struct cp_config_change {
-    int64_t round; /* 1-based, as printed */
+    int64_t round;    /* 1-based, as printed */
     const char *node; /* "c1.d2" */
     int kind;         /* enum cp_change */
     double factor;    /* rate: of the device's configured speed */

@@ -51,8 +51,8 @@ cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->trained, &e->trained), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, nodes, sizeof *e->node, &e->node), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)e->max_moves, sizeof *e->move, &e->move), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters * (size_t)n_blocks(e), sizeof *e->state, &e->state),
-                fail);
+    CP_TRY_GOTO(
+        err, cp_mem_array(NULL, clusters * (size_t)n_blocks(e), sizeof *e->state, &e->state), fail);
     CP_TRY_GOTO(err, cp_job_world(job, 0, true, &e->mean), fail);
     CP_TRY_GOTO(err, cp_queues_init(&e->queues, &e->mean, job->config->plan.v), fail);
     CP_TRY_GOTO(err, cp_queues_init(&e->seen_queues, &e->mean, job->config->plan.v), fail);
@@ -90,7 +90,8 @@ void cp_edge_fini(struct cp_edge *e)
     cp_queues_fini(&e->seen_queues);
 }
 
-/* --- deciding ------------------------------------------------------------------------------------ */
+/* --- deciding ------------------------------------------------------------------------------------
+ */
 
 static bool same_plan(const struct cp_plan *a, const struct cp_plan *b)
 {
@@ -153,7 +154,8 @@ static cp_err decide(struct cp_edge *e, int round)
     return CP_OK;
 }
 
-/* --- talking to the clusters --------------------------------------------------------------------- */
+/* --- talking to the clusters ---------------------------------------------------------------------
+ */
 
 /* PLAN to the control units (who pass it on) and to the edge's own stages. */
 static cp_err send_plan(struct cp_edge *e, bool resumed)
@@ -213,7 +215,8 @@ static cp_err wait_any(struct cp_edge *e, enum cp_msg_type type, int from, int b
     return cp_net_wait(e->net, CP_NODE_EDGE, 1u << type, want, deadline(e), out);
 }
 
-/* --- training ------------------------------------------------------------------------------------ */
+/* --- training ------------------------------------------------------------------------------------
+ */
 
 static void take_progress(struct cp_edge *e, int round, int c, const struct cp_wire_progress *p)
 {
@@ -223,8 +226,9 @@ static void take_progress(struct cp_edge *e, int round, int c, const struct cp_w
     e->sums.loss_sum += p->loss_sum;
     e->sums.labelled += p->labelled;
     if (e->on_step) {
-        struct cp_step_report r = {round, c, p->done, p->steps,
-                                   p->labelled ? p->loss_sum / (double)p->labelled : 0, p->samples};
+        struct cp_step_report r = {
+            round,     c, p->done, p->steps, p->labelled ? p->loss_sum / (double)p->labelled : 0,
+            p->samples};
         e->on_step(e->arg, &r);
     }
 }
@@ -251,7 +255,8 @@ static cp_err train(struct cp_edge *e, int round)
     return CP_OK;
 }
 
-/* --- averaging ----------------------------------------------------------------------------------- */
+/* --- averaging -----------------------------------------------------------------------------------
+ */
 
 /* One block of every cluster, in cluster order. If nobody has any weight the model is unchanged. */
 static cp_err average_block(struct cp_edge *e, int block, const double *weights, bool change)
@@ -261,14 +266,13 @@ static cp_err average_block(struct cp_edge *e, int block, const double *weights,
         struct cp_msg *m;
         int from = block == n_blocks(e) - 1 ? e->job->cast.head[c] : e->job->cast.cu[c];
         CP_TRY(wait_any(e, CP_MSG_BLOCK, from, block, &m));
-        cp_err err = m->bytes == block_bytes(e, block)
-                         ? cp_fedavg_add(&e->avg, weights[c], m->payload)
-                         : cp_fail(CP_E_PROTO, "%zu bytes, %zu expected", m->bytes,
-                                   block_bytes(e, block));
+        cp_err err =
+            m->bytes == block_bytes(e, block)
+                ? cp_fedavg_add(&e->avg, weights[c], m->payload)
+                : cp_fail(CP_E_PROTO, "%zu bytes, %zu expected", m->bytes, block_bytes(e, block));
         cp_msg_free(m);
         if (err) {
-            return cp_fail_in(err, "block %d of cluster %s", block,
-                              e->job->base.cluster[c].name);
+            return cp_fail_in(err, "block %d of cluster %s", block, e->job->base.cluster[c].name);
         }
     }
     if (change) {
@@ -336,7 +340,8 @@ static cp_err collect(struct cp_edge *e, int round, bool with_state)
     return take_reports(e);
 }
 
-/* --- evaluating ---------------------------------------------------------------------------------- */
+/* --- evaluating ----------------------------------------------------------------------------------
+ */
 
 static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score *score)
 {
@@ -366,7 +371,8 @@ static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score 
     return CP_OK;
 }
 
-/* --- rounds -------------------------------------------------------------------------------------- */
+/* --- rounds --------------------------------------------------------------------------------------
+ */
 
 /* What round r cost under the model; the queues see it. */
 static cp_err account(struct cp_edge *e, struct cp_sim_round *sim)

@@ -2,9 +2,9 @@
  * edge: the coordinator. One round is: train H local steps in every cluster, collect and average,
  * decide the next plan, scatter along it, evaluate, save.
  *
- * Weights are scattered along the *new* plan, so they never move on their own; only the state of the
- * optimizer goes from owner to owner (pipe/migrate.c). The plan that trained round r is decided from
- * the world of round r; queues advance with what round r really cost under the model.
+ * Weights are scattered along the *new* plan, so they never move on their own; only the state of
+ * the optimizer goes from owner to owner (pipe/migrate.c). The plan that trained round r is decided
+ * from the world of round r; queues advance with what round r really cost under the model.
  */
 #ifndef CP_NODE_EDGE_H
 #define CP_NODE_EDGE_H

@@ -38,7 +38,8 @@ struct cp_wire_cursor cp_feed_cursor(const struct cp_feed *f);
 /* The next batch of the shard in at most m micro-batches; f->n is 0 if the shard is empty. */
 CP_NODISCARD cp_err cp_feed_train(struct cp_feed *f, int m);
 
-/* Samples first..first+n-1 of the evaluation order, at most CP_EVAL_MICROS micro-batches of them. */
+/* Samples first..first+n-1 of the evaluation order, at most CP_EVAL_MICROS micro-batches of them.
+ */
 void cp_feed_eval(struct cp_feed *f, int64_t first, int64_t n);
 
 #endif

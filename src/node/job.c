@@ -15,7 +15,8 @@ enum {
     WORD_MAX = 100,       /* longest word in code points, as in the common files */
 };
 
-/* --- files --------------------------------------------------------------------------------------- */
+/* --- files ---------------------------------------------------------------------------------------
+ */
 
 /* folder/path, or path itself if it is absolute. */
 static void join(struct cp_str *out, const char *folder, const char *path)
@@ -89,7 +90,8 @@ static cp_err find_paths(struct paths *p, const struct cp_config *c, const char 
     return err;
 }
 
-/* --- data ---------------------------------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------------------------------
+ */
 
 static cp_err new_set(struct cp_dataset **set)
 {
@@ -184,7 +186,8 @@ static cp_err load_data(struct cp_job *job, const char *folder)
     return CP_OK;
 }
 
-/* --- model and world ------------------------------------------------------------------------------ */
+/* --- model and world
+ * ------------------------------------------------------------------------------ */
 
 static void set_shape(struct cp_job *job)
 {
@@ -243,8 +246,7 @@ static void set_model_cost(struct cp_job *job)
         .optim_words = words,
         .segment_bytes = segment_bytes,
         .segment_arg = job,
-        .full_bytes_micro =
-            cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, 1, words).total_bytes,
+        .full_bytes_micro = cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, 1, words).total_bytes,
         .full_bytes_batch =
             cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, m_ref, words).total_bytes,
     };
@@ -438,8 +440,9 @@ static cp_err set_policy(struct cp_job *job)
         names[n] = CP_POLICIES[n]->name;
     }
     const char *near = cp_nearest(name, names, n);
-    return cp_fail(CP_E_CONFIG, "plan.policy: there is no policy '%.40s'%s%s; collapipe plan --help "
-                                "lists them",
+    return cp_fail(CP_E_CONFIG,
+                   "plan.policy: there is no policy '%.40s'%s%s; collapipe plan --help "
+                   "lists them",
                    name, near ? ", did you mean " : "", near ? near : "");
 }
 
@@ -516,7 +519,8 @@ void cp_job_fini(struct cp_job *job)
     *job = (struct cp_job){0};
 }
 
-/* --- the world of a round -------------------------------------------------------------------------- */
+/* --- the world of a round
+ * -------------------------------------------------------------------------- */
 
 /* Scripted changes up to this round, in the order of the list; a later one wins. */
 static void apply_changes(const struct cp_job *job, struct cp_world *w)
@@ -528,8 +532,7 @@ static void apply_changes(const struct cp_job *job, struct cp_world *w)
         }
         struct cp_device *d = find_device(w, ch[i].node);
         if (ch[i].kind == CP_CHANGE_RATE) {
-            d->rate_flops = find_device(&job->base, ch[i].node)->rate_flops *
-                            ch[i].factor;
+            d->rate_flops = find_device(&job->base, ch[i].node)->rate_flops * ch[i].factor;
         } else {
             d->present = ch[i].kind == CP_CHANGE_JOIN;
         }
@@ -575,7 +578,8 @@ struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct 
     };
 }
 
-/* --- steps ----------------------------------------------------------------------------------------- */
+/* --- steps
+ * ----------------------------------------------------------------------------------------- */
 
 int64_t cp_job_step_samples(const struct cp_job *job, int m)
 {

@@ -11,9 +11,9 @@ cp_err cp_wire_take(struct cp_net *net, int self, struct cp_msg *m, void *out, s
     if (m->bytes == bytes) {
         memcpy(out, m->payload, bytes);
     } else {
-        err = cp_fail(CP_E_PROTO, "%s: %s of %zu bytes from %s, %zu expected",
-                      cp_net_name(net, self), cp_msg_name(m->type), m->bytes,
-                      cp_net_name(net, m->key.from), bytes);
+        err =
+            cp_fail(CP_E_PROTO, "%s: %s of %zu bytes from %s, %zu expected", cp_net_name(net, self),
+                    cp_msg_name(m->type), m->bytes, cp_net_name(net, m->key.from), bytes);
     }
     cp_msg_free(m);
     return err;

@@ -87,8 +87,7 @@ static cp_err average(struct solo *solo, const struct cp_job *job, struct cp_fed
     double total = 0, *weights = size + n;
     for (int c = 0; c < n; c++) {
         bool by_data = job->config->fed.weights == CP_WEIGHTS_DATA;
-        size[c] = solo[c].trained > 0 && by_data ? job->base.cluster[c].data_size
-                                                 : solo[c].trained;
+        size[c] = solo[c].trained > 0 && by_data ? job->base.cluster[c].data_size : solo[c].trained;
         total += size[c];
     }
     cp_fedavg_weights(size, n, weights);

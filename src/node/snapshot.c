@@ -13,7 +13,8 @@ static int n_blocks(const struct cp_edge *e)
     return cp_shape_blocks(&e->job->shape);
 }
 
-/* --- optimizer state: one tensor per parameter, moment and cluster ----------------------------------- */
+/* --- optimizer state: one tensor per parameter, moment and cluster
+ * ----------------------------------- */
 
 struct moments {
     struct cp_ckpt_tensor *tensor;
@@ -78,7 +79,8 @@ static int64_t *steps_of(const struct cp_edge *e, int cluster, int block)
     return e->state[cluster * n_blocks(e) + block]->payload;
 }
 
-/* --- trainer_state.json --------------------------------------------------------------------------- */
+/* --- trainer_state.json
+ * --------------------------------------------------------------------------- */
 
 static json_t *cluster_state(const struct cp_edge *e, int c)
 {
@@ -138,7 +140,8 @@ static cp_err write_json(const char *dir, const char *file, json_t *doc)
     return err;
 }
 
-/* --- saving --------------------------------------------------------------------------------------- */
+/* --- saving
+ * --------------------------------------------------------------------------------------- */
 
 static cp_err vocab_text(const struct cp_vocab *v, struct cp_str *out)
 {
@@ -229,7 +232,8 @@ cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds
     return err ? err : cp_ckpt_prune(run_dir, (int)e->job->config->run.keep);
 }
 
-/* --- loading -------------------------------------------------------------------------------------- */
+/* --- loading
+ * -------------------------------------------------------------------------------------- */
 
 static cp_err read_json(const char *dir, const char *file, json_t **out)
 {
@@ -391,8 +395,9 @@ static cp_err check_shape(const char *dir, const struct cp_edge *e)
     cp_ckpt_meta_fini(&meta);
     if (a->layers != b.layers || a->width != b.width || a->heads != b.heads || a->ffn != b.ffn ||
         a->max_len != b.max_len || a->vocab != b.vocab || a->classes != b.classes) {
-        return cp_fail(CP_E_CKPT, "%s holds another model (%d layers of width %d, %d pieces, %d "
-                                  "classes) than the configuration asks for",
+        return cp_fail(CP_E_CKPT,
+                       "%s holds another model (%d layers of width %d, %d pieces, %d "
+                       "classes) than the configuration asks for",
                        dir, b.layers, b.width, b.vocab, b.classes);
     }
     return CP_OK;

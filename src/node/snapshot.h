@@ -2,16 +2,17 @@
  * snapshot: the state of a run between two rounds, as a checkpoint folder, and back.
  *
  * checkpoint-<rounds done>/ is a Hugging Face model folder with optimizer.safetensors (moments of
- * every cluster), trainer_state.json (counters, cursors, queues, what was logged) and plan.json (the
- * plan of the next round). A resumed run goes on bit for bit as the uninterrupted one.
+ * every cluster), trainer_state.json (counters, cursors, queues, what was logged) and plan.json
+ * (the plan of the next round). A resumed run goes on bit for bit as the uninterrupted one.
  */
 #ifndef CP_NODE_SNAPSHOT_H
 #define CP_NODE_SNAPSHOT_H
 
 #include "node/edge.h"
 
-/* Writes run_dir/checkpoint-<rounds_done> and prunes old ones. log_json: the rounds so far as a JSON
- * array, kept for the reader. e->state must hold every cluster's state. path gets the folder. */
+/* Writes run_dir/checkpoint-<rounds_done> and prunes old ones. log_json: the rounds so far as a
+ * JSON array, kept for the reader. e->state must hold every cluster's state. path gets the folder.
+ */
 CP_NODISCARD cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds_done,
                                      const char *log_json, struct cp_str *path);
 

@@ -59,8 +59,9 @@ static cp_err check_act(const struct cp_stage *st, const struct cp_msg *m)
 {
     const char *from = cp_net_name(st->net, m->key.from), *self = cp_net_name(st->net, st->self);
     if (m->b < 1 || m->b > st->b_max || m->t < 1 || m->t > st->t_max) {
-        return cp_fail(CP_E_PROTO, "%s: activation of %d x %d tokens from %s, the plan allows %d x %d",
-                       self, m->b, m->t, from, st->b_max, st->t_max);
+        return cp_fail(CP_E_PROTO,
+                       "%s: activation of %d x %d tokens from %s, the plan allows %d x %d", self,
+                       m->b, m->t, from, st->b_max, st->t_max);
     }
     size_t want = act_meta_bytes(m->b) + tensor_bytes(st, m->b, m->t);
     if (m->bytes != want) {
@@ -99,11 +100,8 @@ static cp_err recv_act(struct cp_stage *st, const struct cp_step *step, const st
         const char *p = m->payload;
         size_t n = (size_t)m->b;
         struct cp_held *h = &st->held[op->slot];
-        h->m = (struct cp_micro){.b = m->b,
-                                 .t = m->t,
-                                 .len = h->len,
-                                 .sample = h->sample,
-                                 .label = h->label};
+        h->m = (struct cp_micro){
+            .b = m->b, .t = m->t, .len = h->len, .sample = h->sample, .label = h->label};
         set_step(&h->m, step);
         memcpy(h->len, p, n * sizeof h->len[0]);
         memcpy(h->label, p + n * sizeof h->len[0], n * sizeof h->label[0]);
@@ -212,8 +210,7 @@ static cp_err gather_norms(struct cp_stage *st, const struct cp_step *step, int 
             r->count > n_blocks - r->first ||
             m->bytes != sizeof *r + (size_t)r->count * sizeof r->norm2[0]) {
             cp_err err = cp_fail(CP_E_PROTO, "%s: malformed NORM from %s",
-                                 cp_net_name(st->net, st->self),
-                                 cp_net_name(st->net, m->key.from));
+                                 cp_net_name(st->net, st->self), cp_net_name(st->net, m->key.from));
             cp_msg_free(m);
             return err;
         }
@@ -270,8 +267,8 @@ static cp_err send_commit(struct cp_stage *st, const struct cp_step *step, const
 {
     for (int i = 0; i < st->part.n_stages; i++) {
         struct cp_msg *m;
-        CP_TRY(cp_msg_new(st->msg_mem, CP_MSG_COMMIT, st->gen, key_of(st, step, -1), sizeof *c,
-                          &m));
+        CP_TRY(
+            cp_msg_new(st->msg_mem, CP_MSG_COMMIT, st->gen, key_of(st, step, -1), sizeof *c, &m));
         memcpy(m->payload, c, sizeof *c);
         CP_TRY(cp_net_send(st->net, st->part.node[i], m));
     }
@@ -316,7 +313,8 @@ static cp_err op_step(struct cp_stage *st, const struct cp_step *step, struct cp
     return refused;
 }
 
-/* --- the loop ---------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------
+ */
 
 static const cp_real *op_fwd(struct cp_stage *st, const struct cp_step *step,
                              const struct cp_op *op, const struct cp_micro *micro,
@@ -336,8 +334,7 @@ static const cp_real *op_fwd(struct cp_stage *st, const struct cp_step *step,
 }
 
 static cp_err run_op(struct cp_stage *st, const struct cp_step *step, const struct cp_op *op,
-                     const struct cp_micro *micro, struct cp_step_result *out,
-                     const cp_real **made)
+                     const struct cp_micro *micro, struct cp_step_result *out, const cp_real **made)
 {
     int64_t t0 = cp_now_ns(), cpu0 = cp_thread_cpu_ns();
     cp_err err = CP_OK;

@@ -2,8 +2,8 @@
  * migrate: takes over a part of a new plan.
  *
  * One mechanism for blocks that stay, leave and come: the state of every block held goes to its new
- * owner as a STATE message, even when that is this node itself. The old arenas are given back before
- * new ones are taken, so a node never holds two segments.
+ * owner as a STATE message, even when that is this node itself. The old arenas are given back
+ * before new ones are taken, so a node never holds two segments.
  */
 #include "base/clock.h"
 #include "pipe/stage.h"
@@ -70,9 +70,8 @@ static cp_err recv_states(struct cp_stage *st, const int *from)
             cp_state_unpack(st->seg, st->shape, block, st->optim.kind, m->payload);
         } else {
             err = cp_fail(CP_E_PROTO, "%s: state of block %d from %s has %zu bytes, %zu expected",
-                          cp_net_name(st->net, st->self), block,
-                          cp_net_name(st->net, m->key.from), m->bytes,
-                          cp_state_bytes(st->shape, block, st->optim.kind));
+                          cp_net_name(st->net, st->self), block, cp_net_name(st->net, m->key.from),
+                          m->bytes, cp_state_bytes(st->shape, block, st->optim.kind));
         }
         cp_msg_free(m);
         CP_TRY(err);
@@ -115,8 +114,8 @@ static bool same_arenas(const struct cp_stage *st, const struct cp_part *part)
            st->part.slots == part->slots;
 }
 
-cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *part,
-                     const int *from, const int *to, bool keep)
+cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *part, const int *from,
+                     const int *to, bool keep)
 {
     assert(part->last < CP_BLOCKS_MAX);
     cp_net_fence(st->net, st->self, gen);

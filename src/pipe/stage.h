@@ -41,9 +41,9 @@ struct cp_stage {
     double clip;
     int first_trained; /* blocks below are frozen */
     int b_max, t_max;
-    double wait_s;           /* deadline of one wait */
-    struct cp_mem *mem;      /* arenas: compared with the size function */
-    struct cp_mem *msg_mem;  /* messages and the bookkeeping of micro-batches */
+    double wait_s;          /* deadline of one wait */
+    struct cp_mem *mem;     /* arenas: compared with the size function */
+    struct cp_mem *msg_mem; /* messages and the bookkeeping of micro-batches */
     const struct cp_event_sink *events;
     /* of the plan in force */
     uint32_t gen;
@@ -54,7 +54,7 @@ struct cp_stage {
     int ops_micros;
     bool ops_train;
     /* counters */
-    int64_t busy_ns; /* thread CPU time in FWD, BWD and STEP */
+    int64_t busy_ns;    /* thread CPU time in FWD, BWD and STEP */
     size_t model_bytes; /* largest total_bytes of the size function over the plans so far */
 };
 
@@ -74,12 +74,12 @@ struct cp_step_result {
     double grad_norm;           /* control unit, training only */
 };
 
-/* Takes a part of plan generation gen. The state (moments, step counts) of every block held so far is
- * sent to its new owner, which may be this node itself; then the old arenas are given back, new ones
- * taken, and the state of every block of the new part is received from its old owner. So a node
- * never holds two segments, and what it counts stays equal to the size function. Weights are zero
- * afterwards: they come with the scatter. from[block], to[block]: node ids of old and new owners,
- * from < 0: nobody, state starts at zero. keep false: moments start at zero everywhere. */
+/* Takes a part of plan generation gen. The state (moments, step counts) of every block held so far
+ * is sent to its new owner, which may be this node itself; then the old arenas are given back, new
+ * ones taken, and the state of every block of the new part is received from its old owner. So a
+ * node never holds two segments, and what it counts stays equal to the size function. Weights are
+ * zero afterwards: they come with the scatter. from[block], to[block]: node ids of old and new
+ * owners, from < 0: nobody, state starts at zero. keep false: moments start at zero everywhere. */
 CP_NODISCARD cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *part,
                                   const int *from, const int *to, bool keep);
 
