@@ -35,16 +35,19 @@ static void print_inspect(const json_t *doc)
     printf("parameters  %s in %zu tensors\n", ui_count(doc_number(doc, "params")).s,
            json_array_size(tensors));
     printf("sha256      %s\n", doc_text(doc, "params_sha256"));
+    char line[512] = "";
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
         const json_t *v = json_object_get(config, KEYS[i]);
         char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+        size_t n = strlen(line);
         if (text) {
-            printf("%s%s %s", i ? ", " : "model       ", KEYS[i], text);
-            printf("%s", i == 3 ? ",\n            " : "");
+            snprintf(line + n, sizeof line - n, "%s%s %.40s", n ? ", " : "", KEYS[i], text);
         }
         free(text);
     }
-    printf("\n\n");
+    fputs("config      ", stdout);
+    ui_wrap(stdout, 12, 12, line);
+    putchar('\n');
     struct ui_table *t = ui_table_new(HEADS);
     for (size_t i = 0; i < json_array_size(tensors); i++) {
         const json_t *one = json_array_get(tensors, i);

@@ -101,7 +101,7 @@ static void print_predictions(const struct args *a, const json_t *doc)
             ui_table_add(t, "%s", next);
             free(next);
         }
-        ui_table_add(t, "%s", doc_text(p, "text"));
+        ui_table_add(t, "%s", doc_text(p, "text")[0] ? doc_text(p, "text") : "(empty)");
     }
     ui_table_print(t, stdout, 0);
 }

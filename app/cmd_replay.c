@@ -18,6 +18,10 @@ static void on_event(void *arg, const char *json)
 int cmd_replay(const struct args *a)
 {
     char *json = NULL;
+    if (!a->quiet) {
+        fputs("training the run again in one process; this takes about as long as the run did\n",
+              stderr);
+    }
     progress_open(a, false);
     int status = collapipe_replay(a->word[0], on_event, NULL, &json);
     progress_close();

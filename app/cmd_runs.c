@@ -68,6 +68,16 @@ static struct place find(const struct args *a, const char *run)
     return p;
 }
 
+/* "2026-01-31T12:00:59Z" without the seconds. */
+static void add_time(struct ui_table *t, const char *utc)
+{
+    if (strlen(utc) >= 16 && utc[10] == 'T') {
+        ui_table_add(t, "%.10s %.5s", utc, utc + 11);
+    } else {
+        ui_table_add(t, "%s", utc);
+    }
+}
+
 static void print_list(const json_t *doc)
 {
     static const char *const HEADS[] = {"run",     "started (UTC)", "status", "policy",
@@ -81,7 +91,7 @@ static void print_list(const json_t *doc)
     for (size_t i = 0; i < json_array_size(runs); i++) {
         const json_t *r = json_array_get(runs, i);
         ui_table_add(t, "%s", doc_text(r, "run_id"));
-        ui_table_add(t, "%.16s", doc_text(r, "started_utc"));
+        add_time(t, doc_text(r, "started_utc"));
         ui_table_add(t, "%s", doc_text(r, "status"));
         ui_table_add(t, "%s", doc_text(r, "policy"));
         ui_table_add(t, "%s", ui_count(doc_number(r, "rounds")).s);
@@ -89,6 +99,28 @@ static void print_list(const json_t *doc)
         ui_table_add(t, "%.12s", doc_text(r, "params_sha256"));
     }
     ui_table_print(t, stdout, 0);
+}
+
+static void print_show(const json_t *doc)
+{
+    const json_t *rounds = doc_array(doc, "rounds"), *summary = json_object_get(doc, "summary");
+    printf("%srun %s%s\n", ui_on(stdout, UI_BOLD), doc_text(doc, "run_id"), ui_off(stdout));
+    printf("  status    %s\n", doc_text(doc, "status"));
+    printf("  started   %s\n", doc_text(doc, "started_utc"));
+    printf("  ended     %s\n", doc_text(doc, "ended_utc"));
+    printf("  policy    %s\n\n", doc_text(doc, "policy"));
+    run_text_rounds(stdout, rounds);
+    if (json_is_object(summary)) {
+        run_text_summary(stdout, summary, false);
+    } else {
+        puts("\nThere is no result: the run is still going on, or it ended before its last round.");
+    }
+}
+
+static void print_removed(const json_t *doc)
+{
+    printf("removed %s%s\n", doc_text(doc, "run_id"),
+           doc_bool(doc, "folder_removed") ? " and its folder" : "; its folder was not there");
 }
 
 int cmd_runs(const struct args *a)
@@ -117,14 +149,9 @@ int cmd_runs(const struct args *a)
     } else if (a->json) {
         app_print_json(json);
     } else {
+        static void (*const PRINT[])(const json_t *) = {print_list, print_show, print_removed};
         json_t *doc = doc_parse(json);
-        if (which == 0) {
-            print_list(doc);
-        } else if (which == 1) {
-            run_text_summary(stdout, doc, false);
-        } else {
-            printf("removed %s\n", doc_text(doc, "run_id"));
-        }
+        PRINT[which](doc);
         json_decref(doc);
     }
     collapipe_free(json);

@@ -125,17 +125,16 @@ const struct command *const COMMANDS[] = {&NEW,  &RUN,  &PLAN,   &PREDICT, &EVAL
 
 static void print_help(FILE *f)
 {
-    fprintf(
-        f,
-        "usage: collapipe COMMAND [arguments]\n\n"
-        "Trains a Transformer as a pipeline over unequal devices, with federated averaging.\n\n");
+    fprintf(f, "usage: collapipe COMMAND [arguments]\n\n"
+               "Trains a Transformer as a pipeline over unequal devices, in federated rounds.\n\n");
     for (int i = 0; COMMANDS[i]; i++) {
         fprintf(f, "  %-8s %s\n", COMMANDS[i]->name, COMMANDS[i]->help);
     }
-    fprintf(f, "\nTo begin:\n"
-               "  collapipe new demo && cd demo && collapipe run\n\n"
-               "'collapipe COMMAND --help' tells the arguments; that of run and plan every option\n"
-               "of a configuration. --format json prints one JSON document on standard output.\n");
+    fprintf(f,
+            "\nTo begin:\n"
+            "  collapipe new demo && cd demo && collapipe run\n\n"
+            "'collapipe COMMAND --help' tells its arguments, and for run and plan\n"
+            "every option of a configuration. --format json prints one JSON document.\n");
 }
 
 static int print_command_help(const struct command *c)

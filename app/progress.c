@@ -174,10 +174,12 @@ static int screen_columns(void)
 /* What the line says after the bar; parts that do not fit are left out, the least needed first. */
 static int make_line(char *out, size_t size, bool bar, int columns)
 {
-    char head[64], loss[48] = "", rate[96] = "", eta[32], steps[64], what[24] = "";
+    char head[64], loss[48] = "", rate[96] = "", eta[32], steps[64] = "", what[24] = "";
     char draw[BAR_MAX + 1] = "";
     snprintf(head, sizeof head, "round %d/%d", now.round, now.rounds);
-    snprintf(steps, sizeof steps, "  %ld/%ld steps", now.done, now.total);
+    if (now.local_steps > 0) {
+        snprintf(steps, sizeof steps, "  %ld/%ld steps", now.done, now.total);
+    }
     if (now.loss_weight > 0) {
         snprintf(loss, sizeof loss, "  loss %.3f", now.loss / now.loss_weight);
     }
@@ -338,7 +340,6 @@ static void on_saved(const json_t *e)
 static void on_replay(const json_t *e)
 {
     if (now.rounds == 0) {
-        now.start_s = clock_s();
         now.rounds = doc_int(e, "rounds", 0);
         now.total = now.rounds;
     }
@@ -385,6 +386,7 @@ void progress_open(const struct args *a, bool can_stop)
                                                                  : LIVE;
     now.round_is_told = a->json || same_file(STDOUT_FILENO, STDERR_FILENO);
     now.log_level = a->log_level;
+    now.start_s = clock_s();
     signals = 0;
     signal_can_stop = can_stop;
     catch_signals();

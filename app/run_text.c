@@ -225,6 +225,27 @@ void run_text_round(FILE *f, const json_t *round, int rounds, char **last, size_
     round_queues(f, round);
 }
 
+void run_text_rounds(FILE *f, const json_t *rounds)
+{
+    static const char *const HEADS[] = {">round",  ">loss", ">accuracy", ">latency", ">energy",
+                                        ">bubble", ">wall", "~changed",  NULL};
+    struct ui_table *t = ui_table_new(HEADS);
+    for (size_t i = 0; i < json_array_size(rounds); i++) {
+        const json_t *r = json_array_get(rounds, i), *eval = json_object_get(r, "eval");
+        char *changes = doc_join(r, "changes", "; ");
+        ui_table_add(t, "%d", doc_int(r, "round", 0));
+        ui_table_add(t, "%s", loss_of(r, "train_loss").s);
+        ui_table_add(t, "%s", ui_percent(100 * doc_number(eval, "accuracy")).s);
+        ui_table_add(t, "%s", ui_time(doc_number(r, "latency_s")).s);
+        ui_table_add(t, "%s", ui_energy(doc_number(r, "energy_j")).s);
+        ui_table_add(t, "%s", ui_percent(doc_number(r, "bubble_pct")).s);
+        ui_table_add(t, "%s", ui_span(doc_number(r, "wall_s")).s);
+        ui_table_add(t, "%s", changes);
+        free(changes);
+    }
+    ui_table_print(t, f, 2);
+}
+
 /* --- the end --------------------------------------------------------------------------------- */
 
 static void title(FILE *f, const char *text)
