@@ -61,6 +61,7 @@ static cp_err play_all(struct player *p)
             CP_TRY(play_send(p, i));
         }
         cp_net_fence(p->net, p->self, 1); /* drops nothing, but runs against the senders */
+        p->wrong += cp_net_stats(p->net, (p->self + 1) % NODES).sent_msgs > MESSAGES;
         for (int i = end - 1; i >= first; i--) {
             int from = (p->self + NODES - 1 - i % (NODES - 1)) % NODES;
             CP_TRY(play_wait(p, from, i));
