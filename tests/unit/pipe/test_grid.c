@@ -70,8 +70,8 @@ static void test_appends_and_cuts_names(void **state)
     cp_ops_fini(&list);
 }
 
-/* 150 micro-batches of 3 units are more than the 400 columns; the last one shown would be a backward
- * of two columns. */
+/* 150 micro-batches of 3 units are more than the 400 columns; the last op shown is a backward whose
+ * second column is cut off. */
 static void test_long_step_is_cut(void **state)
 {
     (void)state;
