@@ -228,11 +228,14 @@ static void permuting_labels_permutes_the_plan(void **state)
 
 /* --- dssda ----------------------------------------------------------------------------------- */
 
+/* Every value that a cluster can have at equal shares and greatest powers. */
 struct whole_search {
     const struct cp_policy_args *a;
     struct cp_room *room;
+    int cluster;
     struct cp_cluster_plan plan;
-    double best;
+    struct cp_value value[1 << 16];
+    int n;
 };
 
 static void visit(struct whole_search *x)
@@ -241,13 +244,17 @@ static void visit(struct whole_search *x)
     int first = x->a->choose_micro ? 1 : w->micro_ref;
     int last = x->a->choose_micro ? w->micro_max : w->micro_ref;
     for (int m = first; m <= last; m++) {
-        struct cp_cluster_plan p = x->plan;
-        p.micro_batches = m;
-        if (!cp_draft_order(x->a, 0, x->room, &p) || p.order == CP_ORDER_SEQ) {
-            continue;
+        for (int order = CP_ORDER_SEQ; order <= CP_ORDER_1F1B; order++) {
+            struct cp_cluster_plan p = x->plan;
+            p.micro_batches = m;
+            p.order = (enum cp_order)order;
+            cp_plan_set_slots(&p);
+            if (cp_draft_fits(&p, x->room)) {
+                cp_draft_radio(&p, w, x->cluster);
+                assert_true(x->n < 1 << 16);
+                x->value[x->n++] = cp_draft_value(&p, w, x->a->queues, x->cluster);
+            }
         }
-        struct cp_value v = cp_draft_value(&p, w, x->a->queues, 0);
-        x->best = fmin(x->best, cp_queues_v(x->a->queues) * v.time_s + v.cost);
     }
 }
 
@@ -257,7 +264,7 @@ static void enumerate(struct whole_search *x, int left, unsigned used)
         visit(x);
         return;
     }
-    for (int k = 0; k < x->a->world->cluster[0].n_devices; k++) {
+    for (int k = 0; k < x->a->world->cluster[x->cluster].n_devices; k++) {
         for (int n = 1; n <= left && !(used & 1u << k); n++) {
             x->plan.device[x->plan.segments] = k;
             x->plan.layers[x->plan.segments++] = n;
@@ -267,10 +274,22 @@ static void enumerate(struct whole_search *x, int left, unsigned used)
     }
 }
 
+static void enumerate_cluster(struct whole_search *x, const struct cp_policy_args *a, int cluster)
+{
+    static struct cp_room room;
+    memset(x, 0, sizeof *x);
+    cp_room_init(&room, a->world, cluster);
+    x->a = a;
+    x->room = &room;
+    x->cluster = cluster;
+    enumerate(x, a->world->model.layers, 0);
+}
+
 /* Section 16, item 16, with the blocks that this form of DSSDA has: one cluster, exact values. */
 static void dssda_is_near_enumeration(void **state)
 {
     (void)state;
+    static struct whole_search x;
     double worst = 0;
     int exact = 0, cases = 0;
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -286,23 +305,70 @@ static void dssda_is_near_enumeration(void **state)
         }
         struct cp_policy_args a = {
             .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 3 > 0};
-        static struct cp_room room;
-        cp_room_init(&room, &w, 0);
-        struct whole_search x = {.a = &a, .room = &room, .best = INFINITY};
-        enumerate(&x, w.model.layers, 0);
-        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
-        if (isfinite(x.best)) {
-            assert_true(d.objective >= x.best * (1 - 1e-12));
-            worst = fmax(worst, d.objective / x.best - 1);
-            exact += d.objective <= x.best * (1 + 1e-9);
-            cases++;
+        enumerate_cluster(&x, &a, 0);
+        double best = INFINITY;
+        for (int i = 0; i < x.n; i++) {
+            best = fmin(best, q.v * x.value[i].time_s + x.value[i].cost);
         }
+        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
+        assert_true(d.objective >= best * (1 - 1e-12));
+        worst = fmax(worst, d.objective / best - 1);
+        exact += d.objective <= best * (1 + 1e-9);
+        cases++;
         cp_plan_fini(&p);
         cp_queues_fini(&q);
         cp_world_fini(&w);
     }
-    print_message("dssda: %d of %d cases exact, worst gap %.3g\n", exact, cases, worst);
-    assert_true(cases > 40 && worst <= 0.01);
+    print_message("dssda: %d of %d clusters exact, worst gap %.3g\n", exact, cases, worst);
+    assert_true(worst <= 0.01);
+}
+
+/* The same for two clusters, of which one waits for the other. */
+static void dssda_couples_the_clusters(void **state)
+{
+    (void)state;
+    static struct whole_search x[2];
+    double worst = 0, sum = 0;
+    int cases = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct cp_world w;
+        struct cp_queues q;
+        struct cp_plan p;
+        struct cp_decision d;
+        toy_world(&w, 2, 3, 4, seed);
+        toy_queues(&q, &w, 4, seed);
+        for (int k = 0; k < 3; k++) { /* the second cluster has time to save energy */
+            w.cluster[1].device[k].rate_flops *= 4;
+        }
+        struct cp_policy_args a = {
+            .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 4 == 0};
+        double best = INFINITY;
+        enumerate_cluster(&x[0], &a, 0);
+        enumerate_cluster(&x[1], &a, 1);
+        for (int i = 0; i < x[0].n + x[1].n; i++) {
+            double theta = i < x[0].n ? x[0].value[i].time_s : x[1].value[i - x[0].n].time_s;
+            double value = q.v * theta;
+            for (int c = 0; c < 2; c++) {
+                double least = INFINITY;
+                for (int j = 0; j < x[c].n; j++) {
+                    least = x[c].value[j].time_s <= theta ? fmin(least, x[c].value[j].cost) : least;
+                }
+                value += least;
+            }
+            best = fmin(best, value);
+        }
+        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
+        assert_true(d.objective >= best * (1 - 1e-12));
+        worst = fmax(worst, d.objective / best - 1);
+        sum += d.objective / best - 1;
+        cases++;
+        cp_plan_fini(&p);
+        cp_queues_fini(&q);
+        cp_world_fini(&w);
+    }
+    print_message("dssda: two clusters, mean gap %.3g, worst %.3g\n", sum / cases, worst);
+    /* Section 16 asks for 5 % and 1 %; what this form reaches is held. */
+    assert_true(worst <= 0.008 && sum / cases <= 0.0004);
 }
 
 /* Section 16, items 20 and 21: never above a baseline of its kind, and better for more room. */
@@ -358,14 +424,35 @@ static void dssda_keeps_what_is_as_good(void **state)
     const struct cp_policy *dssda = cp_policy_find("dssda");
     assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
     a.incumbent = &p;
-    /* A change of a thousandth: the plan stays although another may now be better. */
-    for (int i = 0; i < 8; i++) {
-        w.cluster[i / 4].device[i % 4].rate_flops *= i % 2 ? 1.001 : 0.999;
+    cp_plan_fini(&p);
+    /* A little noise: some new plans are better by less than the margin, and are not taken. */
+    int not_worth_it = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct cp_rng r;
+        struct cp_plan fresh;
+        struct cp_decision f;
+        a.incumbent = NULL;
+        cp_rng_init(&r, seed, CP_RNG_TEST, 3, 0);
+        assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
+        for (int i = 0; i < 8; i++) {
+            w.cluster[i / 4].device[i % 4].rate_flops *= cp_rng_range(&r, 0.97, 1.03);
+        }
+        assert_int_equal(cp_policy_decide(dssda, &a, &fresh, &f), CP_OK);
+        a.incumbent = &p;
+        assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
+        double kept = cp_plan_objective(&p, &w, NULL);
+        bool stays = !(f.objective < kept * (1 - CP_KEEP_MARGIN));
+        const struct cp_plan *want = stays ? &p : &fresh;
+        assert_memory_equal(next.cluster, want->cluster, 2 * sizeof *p.cluster);
+        assert_int_equal(strstr(e.binding, "last plan kept") != NULL, stays);
+        not_worth_it += stays && f.objective < kept;
+        cp_plan_fini(&p);
+        cp_plan_fini(&next);
+        cp_plan_fini(&fresh);
     }
-    assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-    assert_memory_equal(next.cluster, p.cluster, 2 * sizeof *p.cluster);
-    assert_non_null(strstr(e.binding, "last plan kept"));
-    cp_plan_fini(&next);
+    assert_true(not_worth_it > 3);
+    a.incumbent = NULL;
+    assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
     /* Whatever the incumbent is, J does not rise above it (item 15). */
     for (uint64_t seed = 1; seed <= 50; seed++) {
         struct cp_policy_args r = a;
@@ -390,9 +477,9 @@ static void dssda_keeps_what_is_as_good(void **state)
     assert_null(strstr(e.binding, "last plan kept"));
     cp_plan_fini(&next);
     w.cluster[0].device[used].present = true;
-    w.micro_ref = 6; /* M is not the planner's to choose: the old M is no longer allowed */
+    w.micro_ref = 10; /* M is not the planner's to choose: less work is no better plan */
     assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-    assert_int_equal(next.cluster[0].micro_batches, 6);
+    assert_int_equal(next.cluster[0].micro_batches, 10);
     cp_plan_fini(&next);
     w.micro_ref = 8;
     a.choose_order = false;
@@ -488,6 +575,32 @@ static void surplus_devices_stand_by(void **state)
         toy_plan(&p, &w, names[i]);
         assert_in_range(p.cluster[0].segments, 1, 2);
         cp_plan_fini(&p);
+    }
+    cp_world_fini(&w);
+}
+
+/* The draws of the random policy belong to seed, round and cluster. */
+static void random_draws_anew(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_plan p[3];
+    struct cp_decision d;
+    toy_world(&w, 2, 4, 8, 6);
+    w.cluster[1] = w.cluster[0];
+    struct cp_policy_args a = {.world = &w, .order = CP_ORDER_1F1B, .seed = 1};
+    const struct cp_policy *policy = cp_policy_find("random");
+    assert_int_equal(cp_policy_decide(policy, &a, &p[0], &d), CP_OK);
+    w.round++;
+    assert_int_equal(cp_policy_decide(policy, &a, &p[1], &d), CP_OK);
+    a.seed = 2;
+    assert_int_equal(cp_policy_decide(policy, &a, &p[2], &d), CP_OK);
+    const struct cp_cluster_plan *first = &p[0].cluster[0];
+    assert_memory_not_equal(first, &p[0].cluster[1], sizeof *first);
+    assert_memory_not_equal(first, &p[1].cluster[0], sizeof *first);
+    assert_memory_not_equal(&p[1].cluster[0], &p[2].cluster[0], sizeof *first);
+    for (int i = 0; i < 3; i++) {
+        cp_plan_fini(&p[i]);
     }
     cp_world_fini(&w);
 }
@@ -602,6 +715,36 @@ static void static_cuts(void **state)
     cp_world_fini(&w);
 }
 
+/* Free to choose, a fixed cut gets the order with the least J; no order is always the best. */
+static void static_chooses_its_order(void **state)
+{
+    (void)state;
+    int wins[3] = {0};
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct cp_world w;
+        struct cp_plan p;
+        struct cp_decision d;
+        toy_world(&w, 1, 2, 4, seed);
+        int cuts[1][CP_DEVICES_MAX] = {{seed % 2 ? 4 : 2, seed % 2 ? 0 : 2}};
+        struct cp_policy_args a = {
+            .world = &w, .n_cuts = 1, .cuts = (const int(*)[CP_DEVICES_MAX])cuts};
+        double best = INFINITY;
+        for (int order = CP_ORDER_SEQ; order <= CP_ORDER_1F1B; order++) {
+            a.order = (enum cp_order)order;
+            assert_int_equal(cp_policy_decide(cp_policy_find("static"), &a, &p, &d), CP_OK);
+            best = fmin(best, d.objective);
+            cp_plan_fini(&p);
+        }
+        a.choose_order = true;
+        assert_int_equal(cp_policy_decide(cp_policy_find("static"), &a, &p, &d), CP_OK);
+        assert_true(d.objective == best);
+        wins[p.cluster[0].order]++;
+        cp_plan_fini(&p);
+        cp_world_fini(&w);
+    }
+    assert_true(wins[CP_ORDER_SEQ] == 0 && wins[CP_ORDER_GPIPE] > 2 && wins[CP_ORDER_1F1B] > 2);
+}
+
 /* Every allocation of a decision fails once: E_NOMEM, nothing written, nothing left behind. */
 static void every_allocation_may_fail(void **state)
 {
@@ -643,14 +786,17 @@ int main(void)
         cmocka_unit_test(valid_or_named_and_deterministic),
         cmocka_unit_test(permuting_labels_permutes_the_plan),
         cmocka_unit_test(dssda_is_near_enumeration),
+        cmocka_unit_test(dssda_couples_the_clusters),
         cmocka_unit_test(dssda_is_not_above_the_baselines),
         cmocka_unit_test(dssda_keeps_what_is_as_good),
         cmocka_unit_test(queues_steer_dssda),
         cmocka_unit_test(memory_forces_the_order),
         cmocka_unit_test(surplus_devices_stand_by),
+        cmocka_unit_test(random_draws_anew),
         cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(queues_are_checked),
         cmocka_unit_test(static_cuts),
+        cmocka_unit_test(static_chooses_its_order),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,7 +121,10 @@ static void dp_equals_enumeration(void **state)
                 uint64_t seed = cp_rng_u32(&r);
                 toy_world(&w, 2, devices, layers, seed);
                 toy_queues(&q, &w, trial % 2 ? 30 : 0, seed);
+                /* In half of the trials links are as long as stages, in either direction. */
                 w.radio.band_d2d_hz = cp_rng_range(&r, 2e6, 20e6);
+                w.radio.band_down_hz *= trial < 3 ? 1 : pow(10, cp_rng_range(&r, -2, 0));
+                w.model.boundary_bytes *= trial < 3 ? 1 : cp_rng_range(&r, 1, 10);
                 int cluster = (int)cp_rng_below(&r, 2);
                 for (int k = 0; k < devices; k++) { /* room for a few layers, sometimes none */
                     w.cluster[cluster].device[k].mem_bytes =
@@ -166,6 +169,75 @@ static void dp_equals_enumeration(void **state)
     }
     print_message("%d cases, %d infeasible, %d with prices\n", cases, infeasible, priced);
     assert_true(cases > 200 && infeasible > 20 && infeasible < cases / 2 && priced > 50);
+    cp_split_work_fini(&work);
+}
+
+/* Links whose two directions have nothing to do with each other, and dominate: the label must
+ * carry both bottlenecks. */
+static void both_bottlenecks_count(void **state)
+{
+    (void)state;
+    struct cp_split_work work = {0};
+    static struct cp_room room;
+    struct cp_rng r;
+    cp_rng_init(&r, 99, CP_RNG_TEST, 0, 0);
+    for (int i = 0; i < 400; i++) {
+        struct cp_world w;
+        struct cp_split split;
+        struct enumeration e;
+        struct cp_cluster_plan p;
+        double value;
+        bool found;
+        toy_world(&w, 1, 5, 6, (uint64_t)i);
+        w.model.boundary_bytes *= 10;
+        w.model.label_bytes = i % 2 ? 3 * w.model.boundary_bytes : 0; /* either phase may lead */
+        cp_room_init(&room, &w, 0);
+        cp_split_init(&split, &w, 0, &room, NULL, 4, 16, CP_ORDER_GPIPE);
+        for (int node = 0; node <= 5; node++) {
+            if (node > 0) {
+                w.cluster[0].device[node - 1].mem_bytes = (size_t)1 << 40;
+            }
+            split.power_fwd_w[node] *= pow(10, cp_rng_range(&r, -3, 0));
+            split.power_bwd_w[node] *= pow(10, cp_rng_range(&r, -3, 0));
+        }
+        init_enumeration(&e, &split);
+        enumerate(&e, 0, 6, 0);
+        assert_int_equal(cp_split_solve(&split, &work, &p, &value, &found), CP_OK);
+        assert_true(found && near_rel(value, e.best, 1e-12));
+        cp_world_fini(&w);
+    }
+    cp_split_work_fini(&work);
+}
+
+/* A narrow pass finds something; a bound below the optimum finds nothing, at it the optimum. */
+static void narrow_and_bound(void **state)
+{
+    (void)state;
+    struct cp_split_work work = {0};
+    static struct cp_room room;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        struct cp_world w;
+        struct cp_split s;
+        struct cp_cluster_plan p, q;
+        double best, value;
+        bool found;
+        toy_world(&w, 1, 6, 12, seed);
+        cp_room_init(&room, &w, 0);
+        cp_split_init(&s, &w, 0, &room, NULL, 4, 4, CP_ORDER_1F1B);
+        assert_int_equal(cp_split_solve(&s, &work, &p, &best, &found), CP_OK);
+        assert_true(found);
+        s.narrow = true;
+        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
+        assert_true(found && value >= best * (1 - 1e-12));
+        s.narrow = false;
+        s.bound = best;
+        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
+        assert_true(found && near_rel(value, best, 1e-12));
+        s.bound = best * (1 - 1e-9);
+        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
+        assert_false(found);
+        cp_world_fini(&w);
+    }
     cp_split_work_fini(&work);
 }
 
@@ -232,8 +304,8 @@ static void micro_rule_equals_search(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dp_equals_enumeration),
-        cmocka_unit_test(beam_finds_a_tight_placement),
+        cmocka_unit_test(dp_equals_enumeration),    cmocka_unit_test(both_bottlenecks_count),
+        cmocka_unit_test(narrow_and_bound),         cmocka_unit_test(beam_finds_a_tight_placement),
         cmocka_unit_test(micro_rule_equals_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

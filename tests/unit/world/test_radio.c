@@ -115,6 +115,29 @@ static void gains_are_reciprocal_and_keyed(void **state)
     cp_world_fini(&b);
 }
 
+/* On mean channels a gain is the path gain of the distance; the edge stands along x from the CU. */
+static void gains_follow_the_positions(void **state)
+{
+    (void)state;
+    const struct cp_channel ch = {.fading = CP_FADING_RAYLEIGH, .clamp = 0.1};
+    struct cp_world w;
+    make(&w, 3);
+    struct cp_cluster *cl = &w.cluster[1];
+    cl->cu.x_m = 100;
+    cl->cu.y_m = 50;
+    cl->edge_x_m = 80;
+    cl->device[0].x_m = 112;
+    cl->device[0].y_m = 45;
+    cl->device[4].x_m = 109;
+    cl->device[4].y_m = 49;
+    cp_channel_draw(&w, &ch, 7, true);
+    assert_near(cl->gain_d2d[0][1], cp_path_gain_d2d(13), 1e-12);
+    assert_near(cl->gain_d2d[5][1], cp_path_gain_d2d(5), 1e-12);
+    assert_near(cl->gain_d2e[0], cp_path_gain_d2e(80), 1e-12);
+    assert_near(cl->gain_d2e[1], cp_path_gain_d2e(hypot(68, 5)), 1e-12);
+    cp_world_fini(&w);
+}
+
 struct moments {
     double mean, second, least;
     int n, clamped;
@@ -214,6 +237,7 @@ int main(void)
         cmocka_unit_test(rate_shape),
         cmocka_unit_test(downlink_is_linear),
         cmocka_unit_test(gains_are_reciprocal_and_keyed),
+        cmocka_unit_test(gains_follow_the_positions),
         cmocka_unit_test(fading_has_its_distribution),
         cmocka_unit_test(shadowing_stays),
     };

@@ -100,6 +100,10 @@ static void availability_of_a_round(void **state)
             assert_true(share >= 0.5 * (1 - 1e-12) && share <= 1);
         }
         assert_true(w.cluster[0].device[0].rate_flops != first);
+        double share[] = {w.cluster[0].device[0].rate_flops / full.cluster[0].device[0].rate_flops,
+                          w.cluster[0].device[1].rate_flops / full.cluster[0].device[1].rate_flops,
+                          w.cluster[1].device[0].rate_flops / full.cluster[1].device[0].rate_flops};
+        assert_true(fabs(share[0] - share[1]) > 1e-9 && fabs(share[0] - share[2]) > 1e-9);
         first = w.cluster[0].device[0].rate_flops;
     }
     w.round = 49; /* the same round is drawn the same, from the full rates */
