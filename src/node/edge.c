@@ -485,8 +485,9 @@ static cp_err begin(struct cp_edge *e)
     bool resumed = e->start_round > 0;
     if (!resumed) {
         CP_TRY(decide(e, 0));
-    } else {
+    } else { /* the plan of this round was decided before the checkpoint, with these queues */
         CP_TRY(cp_job_world(e->job, e->start_round, false, &e->world));
+        CP_TRY(copy_queues(&e->seen_queues, &e->queues));
     }
     CP_TRY(send_plan(e, resumed));
     if (resumed && e->job->config->fed.moments == CP_MOMENTS_KEEP) {

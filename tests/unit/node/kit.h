@@ -22,6 +22,11 @@
 
 enum { KIT_ROUNDS_MAX = 16, KIT_CLUSTERS_MAX = 4 };
 
+/* What a round cost under the model, and the queues that its plan was decided with. */
+struct kit_cost {
+    double latency_s, energy_j, convergence, energy_queues;
+};
+
 struct kit {
     char dir[64];
     struct cp_conf *conf;
@@ -31,6 +36,8 @@ struct kit {
     int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
     int rounds, moves, stop_after;
     double loss[KIT_ROUNDS_MAX];
+    int64_t samples[KIT_ROUNDS_MAX];
+    struct kit_cost cost[KIT_ROUNDS_MAX];
     struct cp_str saved;
     bool save;
     char sha[CP_SHA256_HEX];
@@ -132,13 +139,28 @@ static void kit_remove(struct kit *k)
     assert_int_equal(system(cmd), 0);
 }
 
+static struct kit_cost kit_cost_of(const struct cp_round_report *r)
+{
+    struct kit_cost cost = {.latency_s = r->sim->latency_s,
+                            .energy_j = r->sim->energy_j,
+                            .convergence = r->queues->convergence};
+    for (int c = 0; c < r->world->n_clusters; c++) {
+        for (int node = 0; node <= r->world->cluster[c].n_devices; node++) {
+            cost.energy_queues += r->queues->energy[c][node];
+        }
+    }
+    return cost;
+}
+
 static cp_err kit_on_round(void *arg, const struct cp_round_report *r)
 {
     struct kit *k = arg;
+    k->cost[r->round] = kit_cost_of(r);
     for (int c = 0; c < r->plan->n_clusters; c++) {
         k->micro[r->round * r->plan->n_clusters + c] = r->plan->cluster[c].micro_batches;
     }
     k->loss[r->round] = r->train_loss;
+    k->samples[r->round] = r->samples;
     k->moves += r->n_moves;
     k->rounds = r->round + 1;
     return CP_OK;

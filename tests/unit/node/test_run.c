@@ -116,7 +116,15 @@ static void a_cluster_without_data_has_weight_0(void **state)
     kit_remove(&small);
 }
 
-/* Two rounds, a stop, and two more rounds are the same as four in one go. */
+/* Two clusters of devices with next to no energy, so that their queues grow from the first round.
+ */
+static const char TIRED[] =
+    "clusters=[{name: a, cu: {budget_j: 1e-4}, devices: [{name: x, budget_j: 1e-3}, "
+    "{name: y, gflops: 3, budget_j: 2e-4}, {name: z, gflops: 9, budget_j: 5e-4}]}, "
+    "{name: b, devices: [{name: x, budget_j: 1e-4}, {name: y}, {name: z, gflops: 4}]}]";
+
+/* Two rounds, a stop, and two more rounds are the same as four in one go: parameters,
+ * micro-batches, the queues that decide, and what the rounds cost. */
 static void resume_is_bitwise_the_same(void **state)
 {
     struct kit *k = *state;
@@ -124,10 +132,11 @@ static void resume_is_bitwise_the_same(void **state)
     static const char *const MOMENTS[] = {"fed.moments=keep", "fed.moments=reset"};
     for (int i = 0; i < 4; i++) {
         const char *const args[] = {POLICIES[i % 2],    MOMENTS[i / 2],           "plan.cuts=null",
-                                    "fed.rounds=4",     "radio.kind=rayleigh",    "clusters=2x3",
+                                    "fed.rounds=4",     "radio.kind=rayleigh",    TIRED,
                                     "run.save_every=3", "radio.availability=0.5", NULL};
         char whole[CP_SHA256_HEX];
         int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
+        struct kit_cost cost[KIT_ROUNDS_MAX];
         k->save = false;
         k->stop_after = 0;
         assert_int_equal(kit_open(k, args), CP_OK);
@@ -135,7 +144,10 @@ static void resume_is_bitwise_the_same(void **state)
         kit_hash(k);
         memcpy(whole, k->sha, sizeof whole);
         memcpy(micro, k->micro, sizeof micro);
+        memcpy(cost, k->cost, sizeof cost);
         kit_close(k);
+        assert_true(cost[0].energy_queues == 0);
+        assert_true(cost[2].energy_queues > 0 && cost[3].energy_queues > cost[2].energy_queues);
 
         k->save = true;
         k->rounds = 0;
@@ -150,7 +162,8 @@ static void resume_is_bitwise_the_same(void **state)
         struct cp_str log = {0};
         k->stop_after = 0;
         k->save = false;
-        memset(k->micro, 0, 2 * 2 * sizeof k->micro[0]);
+        memset(k->micro, 0, sizeof k->micro);
+        memset(k->cost, 0, sizeof k->cost);
         assert_int_equal(kit_open(k, args), CP_OK);
         assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
         assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
@@ -165,6 +178,7 @@ static void resume_is_bitwise_the_same(void **state)
         kit_hash(k);
         assert_string_equal(k->sha, whole);
         assert_memory_equal(k->micro + 4, micro + 4, 4 * sizeof micro[0]);
+        assert_memory_equal(k->cost + 2, cost + 2, 2 * sizeof cost[0]);
         cp_str_fini(&log);
         kit_close(k);
     }
