@@ -38,6 +38,25 @@ static void average_by_hand(void **state)
     cp_fedavg_fini(&a);
 }
 
+/* Clusters with 10 and 1,000 samples (field case B14): a parameter moves by their shares. */
+static void ten_and_a_thousand_samples(void **state)
+{
+    (void)state;
+    struct cp_fedavg a;
+    double w[2];
+    cp_real out[2];
+    cp_fedavg_weights((const double[]){10, 1000}, 2, w);
+    assert_true(fabs(w[0] - 10.0 / 1010) < 1e-15 && fabs(w[1] - 1000.0 / 1010) < 1e-15);
+    assert_int_equal(cp_fedavg_init(&a, 2), CP_OK);
+    cp_fedavg_begin(&a, 2);
+    assert_int_equal(cp_fedavg_add(&a, w[0], (const cp_real[]){101, -202}), CP_OK);
+    assert_int_equal(cp_fedavg_add(&a, w[1], (const cp_real[]){0, 0}), CP_OK);
+    cp_fedavg_finish(&a, out);
+    assert_float_equal(out[0], 1, 1e-6);
+    assert_float_equal(out[1], -2, 1e-6);
+    cp_fedavg_fini(&a);
+}
+
 /* Values that a float cannot tell apart when they are added to a large one. */
 static void sums_are_made_in_double(void **state)
 {
@@ -72,9 +91,8 @@ static void non_finite_updates_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_are_shares_of_the_data),
-        cmocka_unit_test(average_by_hand),
-        cmocka_unit_test(sums_are_made_in_double),
+        cmocka_unit_test(weights_are_shares_of_the_data), cmocka_unit_test(average_by_hand),
+        cmocka_unit_test(ten_and_a_thousand_samples),     cmocka_unit_test(sums_are_made_in_double),
         cmocka_unit_test(non_finite_updates_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,6 +184,45 @@ static void test_division_into_micros(void **state)
     chain_free(&many);
 }
 
+/* Samples of 11 and 101 tokens in one micro-batch or in two, on one, two and three stages (field
+ * case B14): one denominator for the step, so the same gradient. */
+static void test_unequal_lengths(void **state)
+{
+    (void)state;
+    enum { LONG = 101, SHORT = 11 };
+    static const int cut[] = {1, 3};
+    struct cp_shape s = shape;
+    struct chain one, two;
+    int32_t ids[2 * LONG] = {0}, len[] = {SHORT, LONG}, label[] = {2, 0};
+    int64_t sample[] = {4, 5};
+    s.max_len = LONG;
+    for (int i = 0; i < 2 * LONG; i++) {
+        ids[i] = i < SHORT || i >= LONG ? (i * 7) % s.vocab : 0;
+    }
+    chain_new(&one, &s, 0, NULL, 2, LONG, 1, CP_OPTIM_SGD);
+    chain_init(&one, 77);
+    struct cp_micro both = {2, LONG, len, sample, ids, label, 2, 3, 1, true};
+    (void)chain_forward(&one, 0, &both, NULL);
+    chain_backward(&one, 0, &both);
+    for (int cuts = 0; cuts <= 2; cuts++) {
+        chain_new(&two, &s, cuts, cut, 1, LONG, 2, CP_OPTIM_SGD);
+        chain_init(&two, 77);
+        for (int i = 0; i < 2; i++) {
+            struct cp_micro m = {1,         len[i], len + i, sample + i, ids + (ptrdiff_t)i * LONG,
+                                 label + i, 2,      3,       1,          true};
+            (void)chain_forward(&two, i, &m, NULL);
+            chain_backward(&two, i, &m);
+        }
+        for (int block = 0; block < BLOCKS; block++) {
+            assert_true(kit_error(chain_plane(&two, block, CP_PLANE_G),
+                                  chain_plane(&one, block, CP_PLANE_G),
+                                  cp_shape_params(&s, block, block)) < 1e-6);
+        }
+        chain_free(&two);
+    }
+    chain_free(&one);
+}
+
 /* Dropout is on in the tests above: seed, step and sample each change the logits; evaluation knows
  * none of them. */
 static void test_dropout_is_on(void **state)
@@ -217,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_division_into_micros),
+        cmocka_unit_test(test_unequal_lengths),
         cmocka_unit_test(test_dropout_is_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
