@@ -235,13 +235,20 @@ def dirichlet_shards(label, clusters, alpha, rng):
 
 
 def read_shards(path, clusters, rows):
-    """Lines `cluster<TAB>row`, both from 0; a row of train.tsv may be in one shard only."""
-    table = np.loadtxt(path, dtype=np.int64, delimiter="\t", ndmin=2)
+    """A header, then lines `cluster<TAB>row`, both from 0; a row of train.tsv is in one shard."""
+    table = np.loadtxt(path, dtype=np.int64, delimiter="\t", ndmin=2, skiprows=1)
     if table.shape[1] != 2 or (table < 0).any() or (table >= [clusters, rows]).any():
         sys.exit(f"{path}: wants lines cluster<TAB>row, cluster < {clusters}, row < {rows}")
     if len(np.unique(table[:, 1])) != len(table):
         sys.exit(f"{path}: a row is listed twice")
     return [np.sort(table[table[:, 0] == c, 1]) for c in range(clusters)]
+
+
+def read_batches(path):
+    """Samples per step of every round and cluster, as a run of collapipe logged them."""
+    with open(path, encoding="utf-8") as f:
+        rounds = [json.loads(line) for line in f]
+    return [[c["step_samples"] for c in r["clusters"]] for r in rounds]
 
 
 def learning_rate(a, step):
@@ -266,32 +273,34 @@ class Cluster:
         self.optim = torch.optim.AdamW([{"params": decayed, "weight_decay": a.weight_decay},
                                         {"params": plain, "weight_decay": 0.0}], foreach=True)
 
-    def next_batch(self):
-        """Without replacement: every row once per epoch; a batch may reach into the next epoch."""
-        while len(self.queue) < self.a.batch:
-            self.queue = np.concatenate([self.queue, self.rng.permutation(self.shard)])
-        batch, self.queue = np.split(self.queue, [self.a.batch])
+    def next_batch(self, size):
+        """Without replacement: every row once per epoch; the last batch of an epoch is smaller."""
+        if len(self.queue) == 0:
+            self.queue = self.rng.permutation(self.shard)
+        batch, self.queue = np.split(self.queue, [min(size, len(self.queue))])
         return torch.from_numpy(batch)
 
-    def local_round(self, weights, first_step):
-        """H steps from the global weights; returns the mean training loss."""
+    def local_round(self, weights, first_step, size):
+        """H steps of `size` samples from the global weights; returns the mean training loss."""
         self.model.load_state_dict(weights)
         self.model.train()
         if self.a.moments == "reset":
             self.optim.state.clear()
-        loss_sum = 0.0
+        loss_sum, samples = 0.0, 0
         for step in range(first_step, first_step + self.a.local_steps):
             for group in self.optim.param_groups:
                 group["lr"] = learning_rate(self.a, step)
             self.optim.zero_grad(set_to_none=True)
-            for ids, length, label in self.data.micro_batches(self.next_batch(), self.a.micro):
+            batch = self.next_batch(size)
+            for ids, length, label in self.data.micro_batches(batch, self.a.micro):
                 loss = F.cross_entropy(self.model(ids, length), label, reduction="sum")
-                (loss / self.a.batch).backward()
+                (loss / len(batch)).backward()
                 loss_sum += float(loss)
+            samples += len(batch)
             if self.a.clip > 0:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.a.clip)
             self.optim.step()
-        return loss_sum / (self.a.local_steps * self.a.batch)
+        return loss_sum / samples
 
 
 def average(clusters):
@@ -307,6 +316,8 @@ def arguments():
     p.add_argument("--clusters", type=int, default=2)
     p.add_argument("--alpha", type=float, default=1.0, help="Dirichlet concentration of the split")
     p.add_argument("--shards", help="file of cluster<TAB>row to use instead of a Dirichlet split")
+    p.add_argument("--run", metavar="RUN_DIR", help="a finished run of collapipe: its shards, and its "
+                   "samples per step in every round and cluster (a policy may choose them)")
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--local-steps", type=int, default=35, help="optimiser steps per round")
     p.add_argument("--batch", type=int, default=64, help="samples per step and cluster")
@@ -325,7 +336,7 @@ def arguments():
     p.add_argument("--max-len", type=int, default=32)
     p.add_argument("--init-std", type=float, default=0.02)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--eval-max", type=int, default=0, help="held-out rows to use; 0: all")
+    p.add_argument("--eval-max", type=int, default=0, help="held-out rows to use, in the last round all; 0: all")
     p.add_argument("--json", action="store_true", help="one JSON object per line")
     a = p.parse_args()
     if a.width % a.heads or a.max_len < 2 or min(a.clusters, a.rounds, a.local_steps, a.batch) < 1:
@@ -345,6 +356,12 @@ def main():
     heldout = Rows(os.path.join(a.data_dir, "heldout.tsv"), words, classes, a.max_len)
 
     label = train.label.numpy()
+    sizes = [[a.batch] * a.clusters] * a.rounds
+    if a.run:
+        a.shards = os.path.join(a.run, "shards.tsv")
+        sizes = read_batches(os.path.join(a.run, "metrics.jsonl"))
+        if len(sizes) != a.rounds or len(sizes[0]) != a.clusters:
+            sys.exit(f"{a.run} has {len(sizes)} rounds of {len(sizes[0])} clusters")
     shards = (read_shards(a.shards, a.clusters, len(train)) if a.shards else
               dirichlet_shards(label, a.clusters, a.alpha, np.random.default_rng(a.seed)))
     if min(map(len, shards)) == 0:
@@ -371,11 +388,12 @@ def main():
     for r in range(a.rounds):
         t0 = time.monotonic()
         weights = server.state_dict()
-        losses = [c.local_round(weights, r * a.local_steps) for c in clusters]
+        losses = [c.local_round(weights, r * a.local_steps, n) for c, n in zip(clusters, sizes[r])]
         server.load_state_dict(average(clusters))
         train_s += time.monotonic() - t0
-        accuracy, loss = evaluate(server, heldout, a.eval_max)
-        samples = (r + 1) * a.local_steps * a.batch * a.clusters
+        last = r == a.rounds - 1
+        accuracy, loss = evaluate(server, heldout, 0 if last else a.eval_max)
+        samples = a.local_steps * sum(map(sum, sizes[:r + 1]))
         if a.json:
             print(json.dumps({"event": "round", "round": r + 1, "samples": samples,
                               "train_loss": losses, "loss": loss, "accuracy": accuracy,

@@ -24,7 +24,7 @@ static bool uses(const struct cp_cluster_plan *p, int device)
     return false;
 }
 
-static json_t *cluster_json(const struct cp_round_report *r, int c)
+static json_t *cluster_json(const struct cp_job *job, const struct cp_round_report *r, int c)
 {
     const struct cp_cluster_plan *p = &r->plan->cluster[c];
     const struct cp_cluster *cl = &r->world->cluster[c];
@@ -41,11 +41,12 @@ static json_t *cluster_json(const struct cp_round_report *r, int c)
             json_array_append_new(standby, json_string(cl->device[k].name));
         }
     }
-    return json_pack("{s:s, s:s, s:i, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "name", cl->name,
-                     "order", cp_order_name(p->order), "micro_batches", p->micro_batches, "devices",
-                     devices, "segments", segments, "step_s", r->sim->cluster[c].step_s, "round_s",
-                     r->sim->cluster[c].round_s, "bubble_pct", 100 * r->sim->cluster[c].bubble,
-                     "standby", standby, "absent", absent);
+    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "name", cl->name,
+                     "order", cp_order_name(p->order), "micro_batches", p->micro_batches,
+                     "step_samples", (json_int_t)cp_job_step_samples(job, p->micro_batches),
+                     "devices", devices, "segments", segments, "step_s", r->sim->cluster[c].step_s,
+                     "round_s", r->sim->cluster[c].round_s, "bubble_pct",
+                     100 * r->sim->cluster[c].bubble, "standby", standby, "absent", absent);
 }
 
 static json_t *move_json(const struct cp_round_report *r, const struct cp_move *m)
@@ -147,7 +148,7 @@ json_t *cp_round_json(const struct cp_job *job, const struct cp_round_report *r,
     json_t *j = json_object(), *clusters = json_array(), *moves = json_array();
     json_t *eval = cp_score_json(&r->eval);
     for (int c = 0; c < r->world->n_clusters; c++) {
-        json_array_append_new(clusters, cluster_json(r, c));
+        json_array_append_new(clusters, cluster_json(job, r, c));
     }
     for (int i = 0; i < r->n_moves; i++) {
         json_array_append_new(moves, move_json(r, &r->move[i]));

@@ -575,9 +575,8 @@ static cp_err train(struct runner *r, char **json)
     cp_err err = cp_local_run(&r->edge, r->trace ? &sink : NULL, &done);
     r->wall_s = (double)(cp_now_ns() - t0) * 1e-9;
     if (err) {
-        return done > r->edge.start_round || r->resumed
-                   ? cp_fail(err, "%s (the last saved state is %s)", cp_err_text(),
-                             cp_str_text(&r->checkpoint))
+        return r->checkpoint.len > 0
+                   ? cp_fail(err, "%s (the last saved state is %s)", cp_err_text(), r->checkpoint.p)
                    : err;
     }
     CP_TRY(write_tail(r));

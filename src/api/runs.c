@@ -3,9 +3,11 @@
 #include "store/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 static cp_err open_store(const char *dir, struct cp_store **out)
@@ -88,10 +90,25 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return remove(path);
 }
 
+/* A run that a process is working on has a locked file in its folder (run.c). *lock: -1 if there is
+ * no such file; the caller closes it. */
+static cp_err lock_folder(const char *folder, int *lock)
+{
+    struct cp_str path = {0};
+    cp_err err = cp_api_path(folder, ".lock", &path);
+    *lock = err ? -1 : open(path.p, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    cp_str_fini(&path);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+        err = cp_fail(CP_E_IO, "%s is not removed: another process is working on it", folder);
+    }
+    return err;
+}
+
 /* Only a folder that a run made is removed: it has an env.json. */
 static cp_err remove_folder(const char *dir, const char *id, bool *removed)
 {
     struct cp_str folder = {0}, mark = {0};
+    int lock = -1;
     *removed = false;
     if (strchr(id, '/') || id[0] == '.') {
         return cp_fail(CP_E_DATA, "the run's name %s is no name of a folder", id);
@@ -100,11 +117,18 @@ static cp_err remove_folder(const char *dir, const char *id, bool *removed)
     if (!err) {
         err = cp_api_path(folder.p, "env.json", &mark);
     }
-    if (!err && access(mark.p, F_OK) == 0) {
+    bool found = !err && access(mark.p, F_OK) == 0;
+    if (found) {
+        err = lock_folder(folder.p, &lock);
+    }
+    if (found && !err) {
         *removed = nftw(folder.p, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0;
         if (!*removed) {
             err = cp_fail(CP_E_IO, "cannot remove %s: %s", folder.p, strerror(errno));
         }
+    }
+    if (lock >= 0) {
+        close(lock);
     }
     cp_str_fini(&folder);
     cp_str_fini(&mark);
