@@ -210,8 +210,8 @@ static cp_err save_all(const char *dir, const struct cp_edge *e, int rounds_done
     return write_json(dir, "trainer_state.json", trainer_state(e, rounds_done, log_json));
 }
 
-cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds_done,
-                        const char *log_json, struct cp_str *path)
+static cp_err save(const char *run_dir, const struct cp_edge *e, int rounds_done,
+                   const char *log_json, struct cp_str *path)
 {
     char name[32];
     struct cp_str tmp = {0};
@@ -229,7 +229,18 @@ cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds
         cp_str_printf(path, "%s/%s", run_dir, name);
         err = cp_str_check(path);
     }
-    return err ? err : cp_ckpt_prune(run_dir, (int)e->job->config->run.keep);
+    return err;
+}
+
+cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds_done,
+                        const char *log_json, struct cp_str *path)
+{
+    char why[1024];
+    cp_err err = save(run_dir, e, rounds_done, log_json, path);
+    snprintf(why, sizeof why, "%s", err ? cp_err_text() : "");
+    /* after a failure too: what was written of it would keep a full disk full */
+    cp_err pruned = cp_ckpt_prune(run_dir, (int)e->job->config->run.keep);
+    return err ? cp_fail(err, "%s", why) : pruned;
 }
 
 /* --- loading
