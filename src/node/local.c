@@ -1,5 +1,6 @@
 #include "node/local.h"
 
+#include "math/gemm.h"
 #include "node/member.h"
 
 #include <pthread.h>
@@ -39,6 +40,7 @@ cp_err cp_local_run(struct cp_edge *e, const struct cp_event_sink *events, int *
 {
     struct cast_member *cm;
     char why[1024];
+    CP_TRY(cp_gemm_check());
     CP_TRY(cp_mem_array(NULL, (size_t)e->job->cast.n_nodes, sizeof *cm, &cm));
     cp_err err = start(e, cm, events);
     if (!err) {
