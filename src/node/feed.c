@@ -1,5 +1,7 @@
 #include "node/feed.h"
 
+#include <stdlib.h>
+
 cp_err cp_feed_init(struct cp_feed *f, const struct cp_job *job, int cluster, struct cp_mem *mem)
 {
     int most = job->base.micro_max > CP_EVAL_MICROS ? job->base.micro_max : CP_EVAL_MICROS;
@@ -42,9 +44,18 @@ struct cp_wire_cursor cp_feed_cursor(const struct cp_feed *f)
     return (struct cp_wire_cursor){(int64_t)f->batcher.epoch, f->batcher.pos};
 }
 
-/* Cuts sample[0..n-1] of a token set into at most micros micro-batches. */
+static int by_length(const void *a, const void *b, void *arg)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    int32_t p = cp_tokens_len(arg, x), q = cp_tokens_len(arg, y);
+    return p != q ? (p > q) - (p < q) : (x > y) - (x < y);
+}
+
+/* Cuts sample[0..n-1] of a token set into at most micros micro-batches, short texts first: a
+ * micro-batch is padded to its longest, and the sum over a step does not care for order. */
 static void fill(struct cp_feed *f, const struct cp_tokens *tokens, int64_t n, int micros)
 {
+    qsort_r(f->sample, (size_t)n, sizeof f->sample[0], by_length, (void *)tokens);
     int64_t at = 0;
     int max_len = f->job->shape.max_len;
     f->n = n;
