@@ -81,19 +81,30 @@ cp_err cp_net_new(int n, const char *const *names, struct cp_net **out)
     return CP_OK;
 }
 
+void cp_net_clear(struct cp_net *net)
+{
+    for (int i = 0; i < net->n; i++) {
+        struct inbox *in = &net->inbox[i];
+        pthread_mutex_lock(&in->lock);
+        for (struct cp_msg *m = in->head, *next; m; m = next) {
+            next = m->next;
+            cp_msg_free(m);
+        }
+        in->head = NULL;
+        in->tail = &in->head;
+        pthread_mutex_unlock(&in->lock);
+    }
+}
+
 void cp_net_free(struct cp_net *net)
 {
     if (!net) {
         return;
     }
+    cp_net_clear(net);
     for (int i = 0; i < net->n; i++) {
-        struct inbox *in = &net->inbox[i];
-        for (struct cp_msg *m = in->head, *next; m; m = next) {
-            next = m->next;
-            cp_msg_free(m);
-        }
-        pthread_mutex_destroy(&in->lock);
-        pthread_cond_destroy(&in->arrived);
+        pthread_mutex_destroy(&net->inbox[i].lock);
+        pthread_cond_destroy(&net->inbox[i].arrived);
     }
     cp_mem_free(net);
 }

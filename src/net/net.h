@@ -73,6 +73,11 @@ struct cp_net;
 /* n inboxes, node ids 0..n-1. names[i] is borrowed. */
 CP_NODISCARD cp_err cp_net_new(int n, const char *const *names, struct cp_net **out);
 void cp_net_free(struct cp_net *net); /* frees what is left in the inboxes */
+
+/* Frees what is left in the inboxes. To be called before the memory account of a sender ends: a
+ * message is counted there until it is freed. */
+void cp_net_clear(struct cp_net *net);
+
 const char *cp_net_name(const struct cp_net *net, int node);
 
 /* Gives m away, whatever it returns. CP_E_STOPPED after cp_net_stop(). */

@@ -493,6 +493,7 @@ static cp_err begin(struct cp_edge *e)
     if (resumed && e->job->config->fed.moments == CP_MOMENTS_KEEP) {
         CP_TRY(send_states(e));
     }
+    drop_states(e); /* loaded, but of no use where moments start at zero in every round */
     return scatter(e, e->start_round);
 }
 
@@ -516,7 +517,11 @@ static cp_err run_rounds(struct cp_edge *e, int *rounds_done)
 cp_err cp_edge_run(struct cp_edge *e, int *rounds_done)
 {
     *rounds_done = e->start_round;
-    CP_TRY(run_rounds(e, rounds_done));
+    cp_err err = run_rounds(e, rounds_done);
+    if (err) {
+        drop_states(e); /* they are counted in the accounts of members */
+        return err;
+    }
     for (int i = CP_NODE_EDGE + 1; i < e->job->cast.n_nodes; i++) {
         CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_QUIT, e->plan.gen, edge_key(CP_ANY, CP_ANY),
                             i, NULL, 0));

@@ -55,6 +55,7 @@ cp_err cp_local_run(struct cp_edge *e, const struct cp_event_sink *events, int *
             pthread_join(cm[i].thread, NULL);
         }
     }
+    cp_net_clear(e->net); /* after a failure: messages that are counted in a member's account */
     for (int i = CP_NODE_EDGE + 1; i < e->job->cast.n_nodes; i++) {
         if (cm[i].initialised) {
             cp_member_fini(&cm[i].member);

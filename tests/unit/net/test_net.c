@@ -314,6 +314,30 @@ static void test_fence_takes_the_tail(void **state)
     cp_net_free(net);
 }
 
+/* Nothing that was sent outlives its account; the inboxes go on as new ones. */
+static void test_clear(void **state)
+{
+    (void)state;
+    struct cp_net *net = make_net();
+    struct cp_mem mem = {.name = "m"};
+    const struct cp_key key = {1, 0, 0, 0, 0};
+    for (int i = 0; i < 3 * NODES; i++) {
+        send_number(net, &mem, i % NODES, CP_MSG_REPORT, 0, key, i);
+    }
+    assert_true(mem.held_bytes > 0);
+    cp_net_clear(net);
+    assert_int_equal(mem.held_bytes, 0);
+    for (int i = 0; i < NODES; i++) {
+        assert_nothing(net, i, ~0u, ANY);
+        send_number(net, NULL, i, CP_MSG_REPORT, 0, key, i);
+        send_number(net, NULL, i, CP_MSG_REPORT, 0, key, i + 10);
+        assert_int_equal(take_number(net, i, ~0u, ANY), i);
+        assert_int_equal(take_number(net, i, ~0u, ANY), i + 10);
+    }
+    cp_net_clear(net);
+    cp_net_free(net);
+}
+
 /* --- deadlines and the stop -------------------------------------------------------------- */
 
 static void test_deadline(void **state)
@@ -498,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_fail_in_its_turn),
         cmocka_unit_test(test_fence),
         cmocka_unit_test(test_fence_takes_the_tail),
+        cmocka_unit_test(test_clear),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_a_message_wakes_its_waiter),
         cmocka_unit_test(test_a_failure_wakes_a_waiter),

@@ -16,9 +16,11 @@
 #include "node/replay.h"
 #include "node/snapshot.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { KIT_ROUNDS_MAX = 16, KIT_CLUSTERS_MAX = 4 };
 
@@ -40,6 +42,7 @@ struct kit {
     struct kit_cost cost[KIT_ROUNDS_MAX];
     struct cp_str saved;
     bool save;
+    int fail_save; /* the round whose save runs into a limit of the size of files; 0: none */
     char sha[CP_SHA256_HEX];
 };
 
@@ -169,7 +172,19 @@ static cp_err kit_on_round(void *arg, const struct cp_round_report *r)
 static cp_err kit_on_save(void *arg, const struct cp_edge *e, int rounds_done)
 {
     struct kit *k = arg;
-    return k->save ? cp_snapshot_save(k->dir, e, rounds_done, "[]", &k->saved) : CP_OK;
+    struct rlimit before;
+    if (!k->save) {
+        return CP_OK;
+    }
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    if (k->fail_save == rounds_done) {
+        struct rlimit small = {3000, before.rlim_max}; /* enough for some of the files, not all */
+        signal(SIGXFSZ, SIG_IGN);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    }
+    cp_err err = cp_snapshot_save(k->dir, e, rounds_done, "[]", &k->saved);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    return err;
 }
 
 static bool kit_stop(void *arg)
