@@ -207,7 +207,7 @@ static cp_err gather_norms(struct cp_stage *st, const struct cp_step *step, int 
         CP_TRY(wait_from(st, CP_MSG_NORM, step, CP_ANY, CP_ANY, &m));
         const struct norm_report *r = m->payload;
         if (m->bytes < sizeof *r || r->first < 0 || r->count < 0 ||
-            r->count > n_blocks - r->first ||
+            r->count > (norm2 ? n_blocks - r->first : 0) ||
             m->bytes != sizeof *r + (size_t)r->count * sizeof r->norm2[0]) {
             cp_err err = cp_fail(CP_E_PROTO, "%s: malformed NORM from %s",
                                  cp_net_name(st->net, st->self), cp_net_name(st->net, m->key.from));
