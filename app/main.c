@@ -130,11 +130,10 @@ static void print_help(FILE *f)
     for (int i = 0; COMMANDS[i]; i++) {
         fprintf(f, "  %-8s %s\n", COMMANDS[i]->name, COMMANDS[i]->help);
     }
-    fprintf(f,
-            "\nTo begin:\n"
-            "  collapipe new demo && cd demo && collapipe run\n\n"
-            "'collapipe COMMAND --help' tells its arguments, and for run and plan\n"
-            "every option of a configuration. --format json prints one JSON document.\n");
+    fprintf(f, "\nTo begin:\n"
+               "  collapipe new demo && cd demo && collapipe run\n\n"
+               "'collapipe COMMAND --help' tells its arguments, and for run and plan\n"
+               "every option of a configuration. --format json prints one JSON document.\n");
 }
 
 static int print_command_help(const struct command *c)

@@ -5,10 +5,11 @@
 #include "ui.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_CLUSTERS = 4, CLASSES_SHOWN = 6, LINE = 1024 };
+enum { FEW_CLUSTERS = 4, MANY_NODES = 24, LINE = 1024 };
 
 /* "1.234", or that it is not a number any more. */
 static struct ui_text loss_of(const json_t *o, const char *key)
@@ -107,7 +108,7 @@ static void pipeline_text(const json_t *cluster, char *out, size_t size)
     }
 }
 
-/* The plan of a cluster; what varies from round to round (the step's time) is not in it. */
+/* The plan of a cluster, without its order and micro-batches. */
 static char *plan_text(const json_t *c)
 {
     char line[LINE], pipeline[LINE / 2];
@@ -150,18 +151,19 @@ static void round_clusters(FILE *f, const json_t *round, char **last, size_t n_l
     for (size_t i = 0; i < n; i++) {
         const json_t *c = json_array_get(clusters, i);
         char *plan = plan_text(c);
-        bool known = i < n_last && last[i] && strcmp(last[i], plan) == 0;
-        if (known && n > FEW_CLUSTERS) {
+        char key[LINE + 64];
+        snprintf(key, sizeof key, "%s %d %s", doc_text(c, "order"), doc_int(c, "micro_batches", 0),
+                 plan);
+        if (i < n_last && last[i] && strcmp(last[i], key) == 0 && n > FEW_CLUSTERS) {
             same++;
         } else {
             print_cluster(f, c, name_width, plan);
         }
         if (i < n_last) {
             free(last[i]);
-            last[i] = plan;
-        } else {
-            free(plan);
+            last[i] = app_copy(key);
         }
+        free(plan);
     }
     if (same) {
         fprintf(f, "     %zu cluster%s as before\n", same, same == 1 ? "" : "s");
@@ -175,13 +177,77 @@ static void note_line(FILE *f, enum ui_style style, const char *name, const char
     ui_wrap(f, column, 9, text);
 }
 
-static void round_changes(FILE *f, const json_t *round)
+/* Appends to a line; what does not fit is left out. */
+static void add(char *line, size_t size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add(char *line, size_t size, const char *fmt, ...)
 {
-    char *changes = doc_join(round, "changes", "; "); /* the moves are among them */
-    if (changes[0]) {
-        note_line(f, UI_GOOD, "changed", changes);
+    va_list ap;
+    size_t n = strlen(line);
+    va_start(ap, fmt);
+    vsnprintf(line + n, size - n, fmt, ap);
+    va_end(ap);
+}
+
+static bool same_text(const json_t *a, const json_t *b, const char *key)
+{
+    return strcmp(doc_text(a, key), doc_text(b, key)) == 0;
+}
+
+/* "layers 1-3 d4 -> d2": the moves of a cluster, neighbours between the same devices as one. */
+static void add_moves(char *line, size_t size, const json_t *moves, const char *cluster)
+{
+    size_t n = json_array_size(moves);
+    for (size_t i = 0, end; i < n; i = end) {
+        const json_t *m = json_array_get(moves, i);
+        int layer = doc_int(m, "layer", 0), last = layer;
+        for (end = i + 1; end < n; end++, last++) {
+            const json_t *next = json_array_get(moves, end);
+            if (!same_text(m, next, "cluster") || !same_text(m, next, "from") ||
+                !same_text(m, next, "to") || doc_int(next, "layer", 0) != last + 1) {
+                break;
+            }
+        }
+        if (strcmp(doc_text(m, "cluster"), cluster) == 0) {
+            add(line, size, "%slayer%s %d", line[0] ? ", " : "", last > layer ? "s" : "", layer);
+            if (last > layer) {
+                add(line, size, "-%d", last);
+            }
+            add(line, size, " %.40s -> %.40s", doc_text(m, "from"), doc_text(m, "to"));
+        }
     }
-    free(changes);
+}
+
+/* Whether a sentence of "changes" is about a layer that moved: those are told by add_moves. */
+static bool is_move(const char *sentence)
+{
+    int layer;
+    return sscanf(sentence, "layer %d", &layer) == 1;
+}
+
+/* All changes of a round, cluster by cluster: "c1: layers 3-4 d1 -> d3, M 8 -> 9; c2: ...". The
+ * sentences of the library start with the cluster's name. */
+static void changes_text(const json_t *round, char *all, size_t size)
+{
+    const json_t *clusters = doc_array(round, "clusters"), *list = doc_array(round, "changes");
+    all[0] = 0;
+    for (size_t c = 0; c < json_array_size(clusters); c++) {
+        const char *name = doc_text(json_array_get(clusters, c), "name");
+        size_t n = strlen(name);
+        char line[2 * LINE] = "";
+        add_moves(line, sizeof line, doc_array(round, "moves"), name);
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const char *sentence = doc_text_at(round, "changes", i);
+            if (strncmp(sentence, name, n) == 0 && strncmp(sentence + n, ": ", 2) == 0 &&
+                !is_move(sentence + n + 2)) {
+                add(line, sizeof line, "%s%.200s", line[0] ? ", " : "", sentence + n + 2);
+            }
+        }
+        if (line[0]) {
+            add(all, size, "%s%.60s: %s", all[0] ? "; " : "", name, line);
+        }
+    }
 }
 
 static void round_queues(FILE *f, const json_t *round)
@@ -212,16 +278,23 @@ static void round_queues(FILE *f, const json_t *round)
 void run_text_round(FILE *f, const json_t *round, int rounds, char **last, size_t n_last)
 {
     const json_t *eval = json_object_get(round, "eval");
-    char total[16];
+    char total[16], line[LINE];
     int width = snprintf(total, sizeof total, "%d", rounds);
-    fprintf(f, "%sround %*d/%s%s  loss %s  accuracy %6s  latency %7s  energy %7s",
-            ui_on(f, UI_BOLD), width, doc_int(round, "round", 0), total, ui_off(f),
-            loss_of(round, "train_loss").s, ui_percent(100 * doc_number(eval, "accuracy")).s,
-            ui_time(doc_number(round, "latency_s")).s, ui_energy(doc_number(round, "energy_j")).s);
-    fprintf(f, "  bubble %6s  (%s wall)\n", ui_percent(doc_number(round, "bubble_pct")).s,
-            ui_span(doc_number(round, "wall_s")).s);
+    int column = fprintf(f, "%sround %*d/%s%s", ui_on(f, UI_BOLD), width,
+                         doc_int(round, "round", 0), total, ui_off(f)) -
+                 (int)strlen(ui_on(f, UI_BOLD)) - (int)strlen(ui_off(f));
+    snprintf(line, sizeof line,
+             "  loss %s  accuracy %6s  latency %7s  energy %7s  bubble %6s  wall %s",
+             loss_of(round, "train_loss").s, ui_percent(100 * doc_number(eval, "accuracy")).s,
+             ui_time(doc_number(round, "latency_s")).s, ui_energy(doc_number(round, "energy_j")).s,
+             ui_percent(doc_number(round, "bubble_pct")).s, ui_span(doc_number(round, "wall_s")).s);
+    ui_wrap(f, column, 5, line);
     round_clusters(f, round, last, n_last);
-    round_changes(f, round);
+    char changes[4 * LINE];
+    changes_text(round, changes, sizeof changes);
+    if (changes[0]) {
+        note_line(f, UI_GOOD, "changed", changes);
+    }
     round_queues(f, round);
 }
 
@@ -232,7 +305,8 @@ void run_text_rounds(FILE *f, const json_t *rounds)
     struct ui_table *t = ui_table_new(HEADS);
     for (size_t i = 0; i < json_array_size(rounds); i++) {
         const json_t *r = json_array_get(rounds, i), *eval = json_object_get(r, "eval");
-        char *changes = doc_join(r, "changes", "; ");
+        char changes[4 * LINE];
+        changes_text(r, changes, sizeof changes);
         ui_table_add(t, "%d", doc_int(r, "round", 0));
         ui_table_add(t, "%s", loss_of(r, "train_loss").s);
         ui_table_add(t, "%s", ui_percent(100 * doc_number(eval, "accuracy")).s);
@@ -241,7 +315,6 @@ void run_text_rounds(FILE *f, const json_t *rounds)
         ui_table_add(t, "%s", ui_percent(doc_number(r, "bubble_pct")).s);
         ui_table_add(t, "%s", ui_span(doc_number(r, "wall_s")).s);
         ui_table_add(t, "%s", changes);
-        free(changes);
     }
     ui_table_print(t, f, 2);
 }
@@ -295,7 +368,10 @@ static void baselines(FILE *f, const json_t *doc)
         ui_table_add(t, isfinite(other_s) ? "%.2f x" : "-", other_s / latency_s);
         ui_table_add(t, "%s", ui_energy(none ? NAN : doc_number(b, "energy_j")).s);
         ui_table_add(t, "%s", ui_bytes(none ? NAN : doc_number(b, "mem_peak_bytes")).s);
-        ui_table_add(t, "%s%s", feasible ? "modelled, not trained" : "not possible: ",
+        ui_table_add(t, "%s%s",
+                     feasible ? "modelled, not trained"
+                     : none   ? "not possible: "
+                              : "as if memory had no limit; in truth not possible: ",
                      feasible ? "" : doc_text(b, "why"));
     }
     ui_table_print(t, f, 2);
@@ -321,6 +397,10 @@ static void nodes(FILE *f, const json_t *doc)
     static const char *const HEADS[] = {"node",           "role",  ">layers", ">slots", ">counted",
                                         ">size function", ">busy", ">sent",   NULL};
     const json_t *clusters = doc_array(doc, "clusters");
+    size_t count = 0, idle = 0;
+    for (size_t c = 0; c < json_array_size(clusters); c++) {
+        count += json_array_size(doc_array(json_array_get(clusters, c), "nodes"));
+    }
     title(f, "Nodes (memory counted by the allocator beside what the size function said)");
     struct ui_table *t = ui_table_new(HEADS);
     for (size_t c = 0; c < json_array_size(clusters); c++) {
@@ -328,6 +408,10 @@ static void nodes(FILE *f, const json_t *doc)
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *node = json_array_get(list, i);
             char blocks[32], slots[16] = "-";
+            if (count > MANY_NODES && !(doc_number(node, "mem_peak_bytes") > 0)) {
+                idle++;
+                continue;
+            }
             blocks_text(node, blocks, sizeof blocks);
             if (doc_int(node, "slots", 0) > 0) {
                 snprintf(slots, sizeof slots, "%d", doc_int(node, "slots", 0));
@@ -343,6 +427,9 @@ static void nodes(FILE *f, const json_t *doc)
         }
     }
     ui_table_print(t, f, 2);
+    if (idle) {
+        fprintf(f, "  and %zu devices that stood by all the time\n", idle);
+    }
 }
 
 static void result(FILE *f, const json_t *doc)

@@ -278,6 +278,12 @@ check "verify" json "$out" 'd["ok"] is True'
 cli replay "$stopped" --format json
 check "replay succeeds" [ "$status" = 0 ]
 check "replay is equal bit for bit" json "$out" 'd["equal"] is True and d["params_sha256"] == d["replay_sha256"]'
+cp -r "$stopped" runs/other-seed
+sed -i 's/^seed: 1$/seed: 2/' runs/other-seed/config.yaml
+cli replay runs/other-seed --format json
+check "a replay with another seed is told to differ" json "$out" 'd["equal"] is False'
+check "and has status 1" [ "$status" = 1 ]
+rm -r runs/other-seed
 cli runs list --format json
 check "runs list" json "$out" 'any(r["run_id"].startswith("whole-") and r["status"] == "done" for r in d["runs"])'
 cli runs list
