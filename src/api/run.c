@@ -213,16 +213,15 @@ static void open_store(struct runner *r, const struct cp_str *yaml)
     cp_str_fini(&path);
 }
 
-static cp_err open_folder(struct runner *r)
+static cp_err open_folder(struct runner *r, struct cp_str *yaml)
 {
-    struct cp_str yaml = {0};
     CP_TRY(cp_api_runs_dir(r->cfg, &r->runs_dir));
     cp_err err = r->resumed ? find_folder(r, r->opt->resume) : make_folder(r);
     if (!err) {
-        err = cp_conf_yaml(r->cfg->conf, &yaml);
+        err = cp_conf_yaml(r->cfg->conf, yaml);
     }
     if (!err && !r->resumed) {
-        err = write_head(r, &yaml);
+        err = write_head(r, yaml);
     }
     if (!err) {
         err = open_append(r, "log.txt", &r->log);
@@ -238,9 +237,7 @@ static cp_err open_folder(struct runner *r)
     }
     if (!err) {
         cp_log_file(r->log);
-        open_store(r, &yaml);
     }
-    cp_str_fini(&yaml);
     return err;
 }
 
@@ -556,7 +553,7 @@ static cp_err write_tail(struct runner *r)
     return err;
 }
 
-static cp_err train(struct runner *r, char **json)
+static cp_err train(struct runner *r, const struct cp_str *yaml, char **json)
 {
     int done = 0, rounds = (int)config_of(r)->fed.rounds;
     struct cp_event_sink sink = {cp_trace_put, r->trace};
@@ -567,6 +564,7 @@ static cp_err train(struct runner *r, char **json)
         return cp_fail(CP_E_CONFIG, "the run %s is complete: all of its %d rounds are done",
                        r->run_id, rounds);
     }
+    open_store(r, yaml); /* a run that is complete keeps its record */
     emit_start(r);
     cp_log(CP_LOG_INFO, "run %s: policy %s, seed %llu, %d rounds from round %d on", r->run_id,
            config_of(r)->plan.policy, (unsigned long long)r->job.seed, rounds,
@@ -598,9 +596,13 @@ static cp_err run(struct runner *r, char **json)
         CP_TRY(dry_run(r));
         return cp_api_dump(json_pack("{s:b}", "ok", 1), json);
     }
-    CP_TRY(open_folder(r));
+    struct cp_str yaml = {0};
     cp_baselines_init(r->baseline);
-    cp_err err = train(r, json);
+    cp_err err = open_folder(r, &yaml);
+    if (!err) {
+        err = train(r, &yaml, json);
+    }
+    cp_str_fini(&yaml);
     if (err && err != CP_E_STOPPED) {
         char why[1024];
         snprintf(why, sizeof why, "%s", cp_err_text());

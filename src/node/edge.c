@@ -48,7 +48,7 @@ cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *
     cp_err err = CP_OK;
     CP_TRY_GOTO(err, new_blocks(e), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->cursor, &e->cursor), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->trained, &e->trained), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->sums, &e->sums), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, nodes, sizeof *e->node, &e->node), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)e->max_moves, sizeof *e->move, &e->move), fail);
     CP_TRY_GOTO(
@@ -79,7 +79,7 @@ void cp_edge_fini(struct cp_edge *e)
     cp_mem_free(e->state);
     cp_fedavg_fini(&e->avg);
     cp_mem_free(e->cursor);
-    cp_mem_free(e->trained);
+    cp_mem_free(e->sums);
     cp_mem_free(e->node);
     cp_mem_free(e->move);
     cp_plan_fini(&e->plan);
@@ -221,10 +221,9 @@ static cp_err wait_any(struct cp_edge *e, enum cp_msg_type type, int from, int b
 static void take_progress(struct cp_edge *e, int round, int c, const struct cp_wire_progress *p)
 {
     e->cursor[c] = p->cursor;
-    e->trained[c] += (double)p->samples;
-    e->sums.samples += p->samples;
-    e->sums.loss_sum += p->loss_sum;
-    e->sums.labelled += p->labelled;
+    e->sums[c].samples += p->samples;
+    e->sums[c].loss_sum += p->loss_sum;
+    e->sums[c].labelled += p->labelled;
     if (e->on_step) {
         struct cp_step_report r = {
             round,     c, p->done, p->steps, p->labelled ? p->loss_sum / (double)p->labelled : 0,
@@ -236,10 +235,9 @@ static void take_progress(struct cp_edge *e, int round, int c, const struct cp_w
 static cp_err train(struct cp_edge *e, int round)
 {
     int open = e->job->cast.n_clusters;
-    memset(&e->sums, 0, sizeof e->sums);
+    memset(e->sums, 0, (size_t)open * sizeof *e->sums);
     for (int c = 0; c < e->job->cast.n_clusters; c++) {
         struct cp_wire_train t = {round, e->cursor[c]};
-        e->trained[c] = 0;
         CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_TRAIN, e->plan.gen, edge_key(round, CP_ANY),
                             e->job->cast.cu[c], &t, sizeof t));
     }
@@ -286,7 +284,8 @@ static cp_err average(struct cp_edge *e)
     double size[CP_CLUSTERS_MAX], weights[CP_CLUSTERS_MAX], total = 0;
     for (int c = 0; c < e->job->cast.n_clusters; c++) {
         bool by_data = e->job->config->fed.weights == CP_WEIGHTS_DATA;
-        size[c] = e->trained[c] > 0 && by_data ? e->job->base.cluster[c].data_size : e->trained[c];
+        double trained = (double)e->sums[c].samples;
+        size[c] = trained > 0 && by_data ? e->job->base.cluster[c].data_size : trained;
     }
     cp_fedavg_weights(size, e->job->cast.n_clusters, weights);
     for (int c = 0; c < e->job->cast.n_clusters; c++) {
@@ -422,8 +421,14 @@ static cp_err finish_training(struct cp_edge *e, struct finished *f)
     f->decision = e->decision;
     f->kept = e->kept;
     memcpy(f->note, e->note, sizeof f->note);
-    f->train_loss = e->sums.labelled ? e->sums.loss_sum / (double)e->sums.labelled : 0;
-    f->samples = e->sums.samples;
+    struct cp_edge_sums all = {0};
+    for (int c = 0; c < e->job->cast.n_clusters; c++) {
+        all.loss_sum += e->sums[c].loss_sum;
+        all.labelled += e->sums[c].labelled;
+        all.samples += e->sums[c].samples;
+    }
+    f->train_loss = all.labelled ? all.loss_sum / (double)all.labelled : 0;
+    f->samples = all.samples;
     return account(e, &f->sim);
 }
 

@@ -61,14 +61,13 @@ struct cp_edge {
     struct cp_queues queues, seen_queues;
     struct cp_decision decision;
     struct cp_wire_cursor *cursor; /* [n_clusters] */
-    double *trained;               /* [n_clusters] samples of the round */
     struct cp_msg **state;         /* [n_clusters * n_blocks], optimizer state for a checkpoint */
     struct cp_node_report *node;   /* [n_nodes] */
     int start_round;               /* > 0: resumed, state[] holds what the owners get */
-    struct {
+    struct cp_edge_sums {
         double loss_sum;
         int64_t labelled, samples;
-    } sums; /* of the round */
+    } * sums; /* [n_clusters] of the round; added in cluster order, whoever was faster */
     struct cp_move *move;
     int n_moves, max_moves;
     bool kept;

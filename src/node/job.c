@@ -106,7 +106,12 @@ static cp_err read_sets(struct cp_job *job, const struct paths *p)
                                      .labels_required = true};
     CP_TRY(new_set(&job->train_set));
     CP_TRY(new_set(&job->heldout_set));
-    CP_TRY(cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set));
+    cp_err err = cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set);
+    if (err && c->data.classes > 0) { /* a label out of range is named best by whoever knows it */
+        opt.n_classes = (int32_t)c->data.classes;
+        err = cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set);
+    }
+    CP_TRY(err);
     if (c->data.classes && c->data.classes != job->train_set->n_classes) {
         return cp_fail(CP_E_DATA, "%s has %d classes, data.classes says %lld",
                        cp_str_text(&p->train), job->train_set->n_classes,
@@ -119,7 +124,7 @@ static cp_err read_sets(struct cp_job *job, const struct paths *p)
     }
     struct cp_dataset all = *job->train_set;
     *job->train_set = (struct cp_dataset){0};
-    cp_err err = cp_dataset_split_hash(&all, HELDOUT_MODULUS, 0, job->train_set, job->heldout_set);
+    err = cp_dataset_split_hash(&all, HELDOUT_MODULUS, 0, job->train_set, job->heldout_set);
     cp_dataset_fini(&all);
     if (!err && (job->train_set->n == 0 || job->heldout_set->n == 0)) {
         err = cp_fail(CP_E_DATA,

@@ -106,6 +106,14 @@ static json_t *move_list(const struct cp_edge *e)
     return list;
 }
 
+/* Why the plan of the next round is as it is: for the report of that round. */
+static json_t *decision_json(const struct cp_edge *e)
+{
+    return json_pack("{s:f, s:f, s:s, s:b, s:s}", "objective", e->decision.objective, "solve_ms",
+                     e->decision.solve_ms, "binding", e->decision.binding, "kept", e->kept, "note",
+                     e->note);
+}
+
 static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const char *log_json)
 {
     const struct cp_config *c = e->job->config;
@@ -114,14 +122,14 @@ static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const cha
         json_array_append_new(clusters, cluster_state(e, k));
     }
     json_t *log = json_loads(log_json, JSON_ALLOW_NUL, NULL);
-    return json_pack("{s:i, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o*}", "format", 1,
-                     "seed", (json_int_t)e->job->seed, "global_step",
+    return json_pack("{s:i, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o*}", "format",
+                     1, "seed", (json_int_t)e->job->seed, "global_step",
                      (json_int_t)rounds_done * c->train.local_steps, "rounds_done", rounds_done,
                      "max_steps", (json_int_t)(c->fed.rounds * c->train.local_steps), "plan_gen",
                      (int)e->plan.gen, "train_samples", (json_int_t)e->job->train.n,
                      "heldout_samples", (json_int_t)e->job->heldout.n, "queue_convergence",
                      json_real(e->queues.convergence), "clusters", clusters, "moves", move_list(e),
-                     "log_history", log);
+                     "decision", decision_json(e), "log_history", log);
 }
 
 static cp_err write_json(const char *dir, const char *file, json_t *doc)
@@ -327,17 +335,32 @@ static cp_err load_moves(const char *dir, struct cp_edge *e, const json_t *list)
     return CP_OK;
 }
 
+static cp_err load_decision(const char *dir, struct cp_edge *e, const json_t *j)
+{
+    const char *binding, *note;
+    int kept;
+    if (json_unpack((json_t *)j, "{s:F, s:F, s:s, s:b, s:s}", "objective", &e->decision.objective,
+                    "solve_ms", &e->decision.solve_ms, "binding", &binding, "kept", &kept, "note",
+                    &note) != 0) {
+        return fail_state(dir, "the decision is malformed");
+    }
+    snprintf(e->decision.binding, sizeof e->decision.binding, "%s", binding);
+    snprintf(e->note, sizeof e->note, "%s", note);
+    e->kept = kept != 0;
+    return CP_OK;
+}
+
 static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
                          struct cp_str *log_json)
 {
     json_int_t seed, train_n, heldout_n;
     int rounds_done, gen;
     double convergence;
-    json_t *clusters, *moves, *log = NULL;
-    if (json_unpack((json_t *)doc, "{s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s?o}", "seed", &seed,
-                    "rounds_done", &rounds_done, "plan_gen", &gen, "train_samples", &train_n,
+    json_t *clusters, *moves, *decision, *log = NULL;
+    if (json_unpack((json_t *)doc, "{s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s?o}", "seed",
+                    &seed, "rounds_done", &rounds_done, "plan_gen", &gen, "train_samples", &train_n,
                     "heldout_samples", &heldout_n, "queue_convergence", &convergence, "clusters",
-                    &clusters, "moves", &moves, "log_history", &log) != 0) {
+                    &clusters, "moves", &moves, "decision", &decision, "log_history", &log) != 0) {
         return fail_state(dir, "a member is missing or has the wrong type");
     }
     if (seed != (json_int_t)e->job->seed || train_n != e->job->train.n ||
@@ -359,6 +382,7 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
     cp_str_puts(log_json, text ? text : "[]");
     free(text);
     CP_TRY(cp_str_check(log_json));
+    CP_TRY(load_decision(dir, e, decision));
     return load_moves(dir, e, moves);
 }
 
