@@ -61,7 +61,7 @@ static const char CLASSIFY[] =
     "train:\n"
     "  micro_batch: 8     # b: samples per micro-batch\n"
     "  micro_batches: 4   # M_ref: micro-batches per step that the policy keeps on average\n"
-    "  local_steps: 60    # H: steps between two averages\n"
+    "  local_steps: 80    # H: steps between two averages\n"
     "  optimizer: adamw\n"
     "  lr: 1e-3\n"
     "  warmup: 0.05\n"
