@@ -105,7 +105,7 @@ static const char CLASSIFY_FULL[] =
     "  decay: linear\n"
     "  dropout: 0.1\n"
     "fed:\n"
-    "  rounds: 30\n"
+    "  rounds: 20\n"
     "\n"
     "plan:\n"
     "  policy: dssda      # who decides; collapipe plan --explain shows the others\n"
