@@ -29,6 +29,8 @@ static struct {
     long done, total, round_done; /* local steps over all clusters */
     double loss, loss_weight;     /* smoothed, with the weight of what is not the start value */
     double start_s, drawn_s;
+    int rounds_done;             /* in this process */
+    double tail_from_s, tails_s; /* from the last step of a round to its end; the sum of them */
     double rate, rate_from_s,
         rate_samples; /* samples per second; the window that is being filled */
 } now;
@@ -126,17 +128,24 @@ bool progress_stopped(void)
 
 /* --- the line -------------------------------------------------------------------------------- */
 
-/* Seconds to the end of the run, or of the round if the run is to stop; NaN until known. */
-static double eta_s(double elapsed_s)
+/* Seconds to the end of the run, or of the round if the run is to stop; NaN until known. Steps go
+ * on as they went so far, and so does what follows the last step of a round: averaging and
+ * evaluating. */
+static double eta_s(double t)
 {
-    long left = now.total - now.done;
+    double tail_s = now.evaluating ? t - now.tail_from_s : 0; /* so far */
+    double step_s = (t - now.start_s - now.tails_s - tail_s) / (double)(now.done ? now.done : 1);
+    long steps = now.total - now.done, rounds = now.rounds - now.first + 1 - now.rounds_done;
     if (signals) {
-        left = (long)now.local_steps * now.clusters - now.round_done;
+        steps = (long)now.local_steps * now.clusters - now.round_done;
+        rounds = 1;
     }
-    if (now.done <= 0 || elapsed_s <= 0) {
-        return NAN;
+    double eta = step_s * (double)(steps > 0 ? steps : 0);
+    if (now.rounds_done > 0) {
+        eta += now.tails_s / now.rounds_done * (double)rounds - tail_s;
     }
-    return fmax(0, elapsed_s / (double)now.done * (double)(left > 0 ? left : 0));
+    bool unknown = now.done == 0 || (now.evaluating && eta <= 0);
+    return unknown ? (double)NAN : fmax(0, eta);
 }
 
 static void eta_text(char *out, size_t size, double eta)
@@ -189,7 +198,7 @@ static int make_line(char *out, size_t size, bool bar, int columns)
     if (signals || now.evaluating) {
         snprintf(what, sizeof what, "  %s", now.evaluating ? "evaluating" : "stopping");
     }
-    eta_text(eta, sizeof eta, eta_s(clock_s() - now.start_s));
+    eta_text(eta, sizeof eta, eta_s(clock_s()));
     int used = (int)(strlen(head) + strlen(steps) + strlen(eta) + strlen(what)) + 6;
     char *optional[] = {loss, rate};
     for (int i = 0; i < 2; i++) {
@@ -291,6 +300,7 @@ static void on_step(const json_t *e)
     now.done += now.done < now.total;
     now.round_done++;
     now.evaluating = now.round_done >= per_round;
+    now.tail_from_s = t;
     if (isfinite(loss)) {
         now.loss += LOSS_BLEND * (loss - now.loss);
         now.loss_weight += LOSS_BLEND * (1 - now.loss_weight);
@@ -308,9 +318,12 @@ static void on_step(const json_t *e)
 
 static void on_round(void)
 {
+    double t = clock_s();
+    now.tails_s += now.evaluating ? t - now.tail_from_s : 0;
+    now.rounds_done++;
     now.round_done = 0;
     now.evaluating = false;
-    now.rate_from_s = clock_s();
+    now.rate_from_s = t;
     now.rate_samples = 0;
     if (now.mode == PLAIN && !now.round_is_told) {
         draw(true);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char HELDOUT[] = "data/heldout.tsv"; /* where a template has it */
+
 enum { FEW_CLUSTERS = 4, MANY_NODES = 24, LINE = 1024 };
 
 /* "1.234", or that it is not a number any more. */
@@ -482,7 +484,7 @@ void run_text_summary(FILE *f, const json_t *doc, bool hints)
         fprintf(f, "  collapipe run --resume %s\n", dir);
     } else {
         fprintf(f, "  collapipe predict %s --text 'a text'\n", dir);
-        fprintf(f, "  collapipe eval %s --data FILE\n", dir);
+        fprintf(f, "  collapipe eval %s --data %s\n", dir, app_is_file(HELDOUT) ? HELDOUT : "FILE");
         fprintf(f, "  collapipe runs show %s\n", dir);
         fprintf(f, "  collapipe replay %s\n", dir);
     }

@@ -174,9 +174,9 @@ struct ui_text ui_span(double x_s)
         return make("%.1f s", x_s);
     }
     if (whole < 3600) {
-        return make("%ld min %02ld s", whole / 60, whole % 60);
+        return make("%ld:%02ld min", whole / 60, whole % 60);
     }
-    return make("%ld h %02ld min", whole / 3600, whole % 3600 / 60);
+    return make("%ld:%02ld h", whole / 3600, whole % 3600 / 60);
 }
 
 /* --- text ------------------------------------------------------------------------------------ */
@@ -412,7 +412,7 @@ static void print_cell(const struct ui_table *t, FILE *f, size_t k, const int *w
 
 void ui_table_print(struct ui_table *t, FILE *f, int indent)
 {
-    int width[COLUMNS_MAX], column = 0;
+    int width[COLUMNS_MAX] = {0}, column = 0;
     while (t->n % (size_t)t->columns != 0) {
         add_cell(t, app_copy(""));
     }

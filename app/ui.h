@@ -36,7 +36,7 @@ struct ui_text ui_rate(double x_bps);
 struct ui_text ui_bytes(double x_bytes);
 struct ui_text ui_percent(double x_percent); /* 23.4 % */
 struct ui_text ui_count(double n);           /* 1,234,567 */
-struct ui_text ui_span(double x_s);          /* 9.8 s, 3 min 05 s, 2 h 07 min */
+struct ui_text ui_span(double x_s);          /* 9.8 s, 3:05 min, 2:07 h */
 
 /* --- text ------------------------------------------------------------------------------------ */
 
