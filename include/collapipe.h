@@ -101,7 +101,8 @@ int collapipe_run(const collapipe_config *c, const struct collapipe_run_options 
 void collapipe_run_stop(void);
 
 /* Trains a finished run again in one process and compares the parameters bit for bit.
- * {"run_id","rounds","params_sha256","replay_sha256","equal"} */
+ * {"dir","checkpoint","rounds","params_sha256","replay_sha256","equal"}; after every round an event
+ * {"event":"replay","round","rounds"} */
 int collapipe_replay(const char *run_dir, void (*on_event)(void *arg, const char *json), void *arg,
                      char **json);
 

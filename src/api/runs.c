@@ -32,38 +32,72 @@ static void set_text(json_t *j, const char *key, const char *text)
     json_object_set_new(j, key, text ? json_string(text) : json_null());
 }
 
+/* A run that a process is working on has a locked file in its folder (run.c). *lock: -1 if there is
+ * no such file; the caller closes it. */
+static cp_err lock_folder(const char *folder, int *lock)
+{
+    struct cp_str path = {0};
+    cp_err err = cp_api_path(folder, ".lock", &path);
+    *lock = err ? -1 : open(path.p, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    cp_str_fini(&path);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+        err = cp_fail(CP_E_IO, "%s: another process is working on it", folder);
+    }
+    return err;
+}
+
+struct listing {
+    const char *dir;
+    json_t *list;
+};
+
+/* A run that says it is running, but whose folder nobody holds, was killed. */
+static bool is_dead(const char *dir, const char *id)
+{
+    struct cp_str folder = {0};
+    int lock = -1;
+    bool dead = cp_api_path(dir, id, &folder) == CP_OK && lock_folder(folder.p, &lock) == CP_OK;
+    if (lock >= 0) {
+        close(lock);
+    }
+    cp_str_fini(&folder);
+    return dead;
+}
+
 static void add_row(void *arg, const struct cp_store_row *row)
 {
-    json_t *list = arg, *j = json_object();
+    struct listing *l = arg;
+    json_t *j = json_object();
+    bool dead = row->status && strcmp(row->status, "running") == 0 && is_dead(l->dir, row->id);
     json_t *last = row->last_round_json ? json_loads(row->last_round_json, 0, NULL) : NULL;
     json_t *accuracy = json_object_get(json_object_get(last, "eval"), "accuracy");
     set_text(j, "run_id", row->id);
     set_text(j, "name", row->name);
     set_text(j, "started_utc", row->started_utc);
     set_text(j, "ended_utc", row->ended_utc);
-    set_text(j, "status", row->status);
+    set_text(j, "status", dead ? "killed" : row->status);
     set_text(j, "policy", row->policy);
     set_text(j, "params_sha256", row->params_sha256);
     json_object_set_new(j, "rounds", json_integer(row->rounds));
     json_object_set(j, "accuracy", accuracy ? accuracy : json_null());
-    json_array_append_new(list, j);
+    json_array_append_new(l->list, j);
     json_decref(last);
 }
 
 int collapipe_runs_list(const char *dir, char **json)
 {
     struct cp_store *s = NULL;
-    json_t *list = json_array();
+    struct listing l = {dir, json_array()};
     cp_err err = open_store(dir, &s);
     if (!err) {
-        err = cp_store_runs_list(s, add_row, list);
+        err = cp_store_runs_list(s, add_row, &l);
     }
     cp_store_close(s);
     if (err) {
-        json_decref(list);
+        json_decref(l.list);
         return cp_api_status(err);
     }
-    return cp_api_status(cp_api_dump(json_pack("{s:o}", "runs", list), json));
+    return cp_api_status(cp_api_dump(json_pack("{s:o}", "runs", l.list), json));
 }
 
 int collapipe_runs_show(const char *dir, const char *run, char **json)
@@ -88,20 +122,6 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     (void)type;
     (void)at;
     return remove(path);
-}
-
-/* A run that a process is working on has a locked file in its folder (run.c). *lock: -1 if there is
- * no such file; the caller closes it. */
-static cp_err lock_folder(const char *folder, int *lock)
-{
-    struct cp_str path = {0};
-    cp_err err = cp_api_path(folder, ".lock", &path);
-    *lock = err ? -1 : open(path.p, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    cp_str_fini(&path);
-    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0) {
-        err = cp_fail(CP_E_IO, "%s is not removed: another process is working on it", folder);
-    }
-    return err;
 }
 
 /* Only a folder that a run made is removed: it has an env.json. */

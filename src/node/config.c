@@ -240,8 +240,7 @@ const struct cp_opt CP_CONFIG_TABLE[] = {
      .type = CP_OPT_STRING,
      .offset = AT(data.path),
      .def = "data",
-     .help = "training file (.tsv .csv .jsonl), or a folder with train.*, heldout.*, vocab.txt; "
-             "from the config file's folder"},
+     .help = "training file (.tsv .csv .jsonl) or folder (train.*, heldout.*, vocab.txt)"},
     {.key = "data.heldout",
      .type = CP_OPT_STRING,
      .offset = AT(data.heldout),

@@ -401,8 +401,11 @@ static cp_err check_changes(struct cp_job *job)
     const struct cp_config_change *ch = job->config->changes.items;
     for (size_t i = 0; i < job->config->changes.n; i++) {
         if (!find_device(&job->base, ch[i].node)) {
-            return cp_fail(CP_E_CONFIG, "changes.%zu.node: there is no device %s; the first is %s",
-                           i, ch[i].node, job->cast.node[job->cast.cu[0] + 1].name);
+            return cp_fail(
+                CP_E_CONFIG,
+                "changes.%zu.node: there is no device %s; the first is %s (changes=[] drops the "
+                "script)",
+                i, ch[i].node, job->cast.node[job->cast.cu[0] + 1].name);
         }
     }
     return CP_OK;

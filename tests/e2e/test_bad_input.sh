@@ -202,12 +202,16 @@ busy=$(ls -d runs/busy-*)
 refused 1 "$busy" "another process is working on it" -- run --resume "$busy"
 refused 1 "$busy" "another process is working on it" -- runs rm "$busy"
 check "the run that is there goes on" kill -0 "$run_pid"
+cli runs list --format json
+check "it is listed as running" has "$(value "$out" '["runs"][0]["status"]')" running
 kill -INT "$run_pid"
 sleep 0.2
 kill -INT "$run_pid"
 finish
 check "Ctrl-C twice: status 130" [ "$status" = 130 ]
 check "Ctrl-C twice is told" has "$err" "left at once"
+cli runs list --format json
+check "a run that was left is listed as killed" has "$(value "$out" '["runs"][0]["status"]')" killed
 cli runs rm "$busy"
 check "a run that nobody works on can be removed" [ ! -e "$busy" ]
 
