@@ -52,8 +52,7 @@ int collapipe_config_print(const collapipe_config *c, char **yaml); /* values wi
 int collapipe_config_help(char **text); /* every option with unit, range and default */
 int collapipe_policies(char **json);    /* {"policies":[{"name","help","trains"}]} */
 
-/* --- a folder to start from ----------------------------------------------------------------------
- */
+/* --- a folder to start from ------------------------------------------------------------------ */
 
 int collapipe_templates(char **json); /* {"templates":[{"name","help"}]} */
 
@@ -61,8 +60,7 @@ int collapipe_templates(char **json); /* {"templates":[{"name","help"}]} */
  * {"dir","template","samples","heldout","classes":[...],"vocab","files":[...]} */
 int collapipe_new(const char *dir, const char *template_name, char **json);
 
-/* --- training ------------------------------------------------------------------------------------
- */
+/* --- training -------------------------------------------------------------------------------- */
 
 struct collapipe_run_options {
     const char *resume; /* run folder or its name under run.dir: go on from its newest checkpoint */
@@ -106,16 +104,14 @@ void collapipe_run_stop(void);
 int collapipe_replay(const char *run_dir, void (*on_event)(void *arg, const char *json), void *arg,
                      char **json);
 
-/* --- planning ------------------------------------------------------------------------------------
- */
+/* --- planning -------------------------------------------------------------------------------- */
 
 /* One decision. policy NULL: that of the configuration. explain: add "next_best", the best plans of
  * the other policies with their objective. The document has the fields of the command line's
  * contract, and "grid", the pipeline of each cluster drawn as text. */
 int collapipe_plan(const collapipe_config *c, const char *policy, int explain, char **json);
 
-/* --- using a model -------------------------------------------------------------------------------
- */
+/* --- using a model --------------------------------------------------------------------------- */
 
 typedef struct collapipe_model collapipe_model;
 
@@ -131,8 +127,7 @@ int collapipe_predict(collapipe_model *m, const char *const *texts, size_t n, ch
 int collapipe_predict_file(collapipe_model *m, const char *path, char **json);
 int collapipe_eval(collapipe_model *m, const char *path, char **json);
 
-/* --- checkpoints and runs ------------------------------------------------------------------------
- */
+/* --- checkpoints and runs -------------------------------------------------------------------- */
 
 /* {"params_sha256","params","tensors":[{"name","shape","dtype"}],"config":{...}} */
 int collapipe_ckpt_inspect(const char *dir, char **json);

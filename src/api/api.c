@@ -54,8 +54,7 @@ void collapipe_free(void *text)
     free(text);
 }
 
-/* --- logs ----------------------------------------------------------------------------------------
- */
+/* --- logs ------------------------------------------------------------------------------------ */
 
 static struct {
     void (*sink)(void *arg, int level, const char *line);
@@ -78,8 +77,7 @@ void collapipe_log(int max, void (*sink)(void *arg, int level, const char *line)
     cp_log_sink(sink ? to_user : NULL, NULL);
 }
 
-/* --- JSON and paths
- * ------------------------------------------------------------------------------- */
+/* --- JSON and paths -------------------------------------------------------------------------- */
 
 cp_err cp_api_dump(json_t *doc, char **json)
 {
@@ -150,8 +148,7 @@ cp_err cp_api_runs_dir(const collapipe_config *c, struct cp_str *out)
     return cp_api_path(c->folder, cp_config_of(c->conf)->run.dir, out);
 }
 
-/* --- configuration
- * -------------------------------------------------------------------------------- */
+/* --- configuration --------------------------------------------------------------------------- */
 
 /* A run folder's config.yaml keeps the paths of the folder that the run was started from; env.json
  * beside it tells which that was. */

@@ -172,8 +172,7 @@ static cp_err make_tokens(const collapipe_model *m, const struct cp_dataset *ds,
     return cp_tokens_make(&tok, ds, m->meta.shape.max_len, out);
 }
 
-/* --- predict
- * -------------------------------------------------------------------------------------- */
+/* --- predict --------------------------------------------------------------------------------- */
 
 static json_t *prediction(const collapipe_model *m, const struct cp_dataset *ds, int64_t sample,
                           const float *p)
@@ -303,8 +302,7 @@ int collapipe_predict_file(collapipe_model *m, const char *path, char **json)
     return cp_api_status(err);
 }
 
-/* --- eval
- * ------------------------------------------------------------------------------------------ */
+/* --- eval ------------------------------------------------------------------------------------ */
 
 static json_t *eval_json(const collapipe_model *m, const struct cp_confusion *conf, double loss)
 {
@@ -363,8 +361,7 @@ int collapipe_eval(collapipe_model *m, const char *path, char **json)
     return cp_api_status(err);
 }
 
-/* --- ckpt
- * ------------------------------------------------------------------------------------------ */
+/* --- ckpt ------------------------------------------------------------------------------------ */
 
 /* The hash of the parameters that are loaded. */
 static void model_hash(const collapipe_model *m, char sha[CP_SHA256_HEX])

@@ -1,29 +1,16 @@
-/*
- * run: a training run with its folder, database, logs and events.
- *
- * The run folder is RUN.DIR/<name>-<UTC>/; what is in it is described in docs/formats.md. A lock on
- * the folder keeps a second process out.
- */
-#include "api/baseline.h"
-#include "api/internal.h"
+/* run: a training run, with its events and its result. */
+#include "api/run.h"
+
 #include "api/round_json.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "model/ckpt.h"
 #include "node/local.h"
 #include "node/snapshot.h"
-#include "store/store.h"
-#include "store/tfevents.h"
-#include "store/trace.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_wanted;
@@ -33,218 +20,9 @@ void collapipe_run_stop(void)
     stop_wanted = 1;
 }
 
-struct runner {
-    const collapipe_config *cfg;
-    const struct collapipe_run_options *opt;
-    struct cp_job job;
-    struct cp_net *net;
-    struct cp_edge edge;
-    struct cp_str runs_dir, dir, checkpoint;
-    const char *run_id; /* the last part of dir */
-    bool resumed, recorded;
-    int lock;
-    FILE *log, *metrics;
-    struct cp_store *store;
-    struct cp_tfevents *tb;
-    struct cp_trace *trace;
-    json_t *rounds_log; /* array */
-    struct cp_baseline baseline[CP_BASELINES];
-    double wall_s; /* training in this process */
-};
+/* --- events ---------------------------------------------------------------------------------- */
 
-static const struct cp_config *config_of(const struct runner *r)
-{
-    return cp_config_of(r->cfg->conf);
-}
-
-/* --- the run folder ------------------------------------------------------------------------------
- */
-
-static cp_err take_lock(struct runner *r)
-{
-    struct cp_str path = {0};
-    cp_err err = cp_api_path(r->dir.p, ".lock", &path);
-    if (!err) {
-        r->lock = open(path.p, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-        if (r->lock < 0 || flock(r->lock, LOCK_EX | LOCK_NB) != 0) {
-            err = cp_fail(CP_E_IO, "cannot lock the run folder %s: %s", r->dir.p,
-                          errno == EWOULDBLOCK ? "another process is working on it"
-                                               : strerror(errno));
-        }
-    }
-    cp_str_fini(&path);
-    return err;
-}
-
-static void set_run_id(struct runner *r)
-{
-    const char *slash = strrchr(r->dir.p, '/');
-    r->run_id = slash ? slash + 1 : r->dir.p;
-}
-
-/* A new folder; a second run in the same second gets -2 and so on. */
-static cp_err make_folder(struct runner *r)
-{
-    char utc[CP_UTC_SIZE], name[256];
-    cp_utc_compact(utc);
-    CP_TRY(cp_dir_make(r->runs_dir.p));
-    for (int i = 1; i < 1000; i++) {
-        snprintf(name, sizeof name, i == 1 ? "%.200s-%s" : "%.200s-%s-%d", config_of(r)->run.name,
-                 utc, i);
-        CP_TRY(cp_api_path(r->runs_dir.p, name, &r->dir));
-        if (mkdir(r->dir.p, 0755) == 0) {
-            set_run_id(r);
-            return take_lock(r);
-        }
-        if (errno != EEXIST) {
-            return cp_fail(CP_E_IO, "cannot make the run folder %s: %s", r->dir.p, strerror(errno));
-        }
-    }
-    return cp_fail(CP_E_IO, "there are too many runs named %s", name);
-}
-
-/* A run is named by its folder, or by its name in the folder of runs. */
-static cp_err find_folder(struct runner *r, const char *run)
-{
-    CP_TRY(cp_api_path(r->runs_dir.p, run, &r->dir));
-    for (int i = 0; i < 2; i++) {
-        struct stat st;
-        if (stat(r->dir.p, &st) == 0 && S_ISDIR(st.st_mode)) {
-            while (r->dir.len > 1 && r->dir.p[r->dir.len - 1] == '/') {
-                r->dir.p[--r->dir.len] = 0;
-            }
-            set_run_id(r);
-            return take_lock(r);
-        }
-        cp_str_clear(&r->dir);
-        cp_str_puts(&r->dir, run);
-    }
-    return cp_fail(CP_E_CONFIG, "there is no run folder %s, neither here nor in %s", run,
-                   r->runs_dir.p);
-}
-
-static json_t *environment(const struct runner *r)
-{
-    struct utsname u;
-    char utc[CP_UTC_SIZE], *base = realpath(r->cfg->folder, NULL);
-    uname(&u);
-    cp_utc_text(utc);
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s}", "version", CP_VERSION, "system",
-                          u.sysname, "release", u.release, "machine", u.machine, "cpus",
-                          (int)sysconf(_SC_NPROCESSORS_ONLN), "started_utc", utc, "base_folder",
-                          base ? base : r->cfg->folder);
-    free(base);
-    return j;
-}
-
-static cp_err write_file(const struct runner *r, const char *name, const char *text, size_t n)
-{
-    struct cp_str path = {0};
-    cp_err err = cp_api_path(r->dir.p, name, &path);
-    if (!err) {
-        err = cp_file_write(path.p, text, n);
-    }
-    cp_str_fini(&path);
-    return err;
-}
-
-/* Which cluster owns which row of the training data (0-based), one line each. */
-static cp_err write_shards(const struct runner *r)
-{
-    const struct cp_shards *s = r->job.shards;
-    struct cp_str text = {0};
-    cp_str_puts(&text, "cluster\trow\n");
-    for (int32_t c = 0; c < s->n_clusters; c++) {
-        for (int64_t i = s->start[c]; i < s->start[c + 1]; i++) {
-            cp_str_printf(&text, "%d\t%d\n", c, s->sample[i]);
-        }
-    }
-    cp_err err = cp_str_check(&text);
-    if (!err) {
-        err = write_file(r, "shards.tsv", text.p, text.len);
-    }
-    cp_str_fini(&text);
-    return err;
-}
-
-static cp_err write_head(struct runner *r, const struct cp_str *yaml)
-{
-    CP_TRY(write_shards(r));
-    CP_TRY(write_file(r, "config.yaml", yaml->p, yaml->len));
-    CP_TRY(
-        write_file(r, "overrides.txt", cp_str_text(&r->cfg->assignments), r->cfg->assignments.len));
-    return cp_api_write_json(r->dir.p, "env.json", environment(r));
-}
-
-static cp_err open_append(const struct runner *r, const char *name, FILE **out)
-{
-    struct cp_str path = {0};
-    cp_err err = cp_api_path(r->dir.p, name, &path);
-    if (!err) {
-        *out = fopen(path.p, "ae");
-        err = *out ? CP_OK : cp_fail(CP_E_IO, "cannot write %s: %s", path.p, strerror(errno));
-    }
-    cp_str_fini(&path);
-    return err;
-}
-
-/* The database is a convenience: training goes on without it. */
-static void open_store(struct runner *r, const struct cp_str *yaml)
-{
-    struct cp_str path = {0};
-    char utc[CP_UTC_SIZE];
-    cp_utc_text(utc);
-    cp_err err = cp_api_path(r->runs_dir.p, "runs.sqlite", &path);
-    if (!err) {
-        err = cp_store_open(path.p, &r->store);
-    }
-    if (!err) {
-        struct cp_store_run run = {.id = r->run_id,
-                                   .name = config_of(r)->run.name,
-                                   .started_utc = utc,
-                                   .config_yaml = cp_str_text(yaml),
-                                   .policy = config_of(r)->plan.policy};
-        err = cp_store_run_begin(r->store, &run);
-    }
-    r->recorded = !err;
-    if (err) {
-        cp_log(CP_LOG_WARN, "the run database is not used: %s", cp_err_text());
-    }
-    cp_str_fini(&path);
-}
-
-static cp_err open_folder(struct runner *r, struct cp_str *yaml)
-{
-    CP_TRY(cp_api_runs_dir(r->cfg, &r->runs_dir));
-    cp_err err = r->resumed ? find_folder(r, r->opt->resume) : make_folder(r);
-    if (!err) {
-        err = cp_conf_yaml(r->cfg->conf, yaml);
-    }
-    if (!err && !r->resumed) {
-        err = write_head(r, yaml);
-    }
-    if (!err) {
-        err = open_append(r, "log.txt", &r->log);
-    }
-    if (!err) {
-        err = open_append(r, "metrics.jsonl", &r->metrics);
-    }
-    if (!err) {
-        err = cp_tfevents_open(r->dir.p, cp_utc_s(), &r->tb);
-    }
-    if (!err && config_of(r)->run.events > 0) {
-        err = cp_trace_new((size_t)config_of(r)->run.events, &r->trace);
-    }
-    if (!err) {
-        cp_log_file(r->log);
-    }
-    return err;
-}
-
-/* --- events --------------------------------------------------------------------------------------
- */
-
-static void emit(const struct runner *r, const json_t *doc)
+static void emit(const struct cp_runner *r, const json_t *doc)
 {
     if (r->opt->on_event) {
         char *text = json_dumps(doc, JSON_COMPACT);
@@ -255,7 +33,7 @@ static void emit(const struct runner *r, const json_t *doc)
     }
 }
 
-static void emit_start(const struct runner *r)
+static void emit_start(const struct cp_runner *r)
 {
     const struct cp_job *job = &r->job;
     json_t *clusters = json_array();
@@ -267,10 +45,11 @@ static void emit_start(const struct runner *r)
     json_t *j = json_pack(
         "{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:o, s:I, s:I, s:i, s:I, s:I, s:I}", "event", "start",
         "run_id", r->run_id ? r->run_id : "", "dir", cp_str_text(&r->dir), "policy",
-        config_of(r)->plan.policy, "rounds", (json_int_t)config_of(r)->fed.rounds, "first_round",
-        r->edge.start_round + 1, "local_steps", (json_int_t)config_of(r)->train.local_steps,
-        "clusters", clusters, "samples", (json_int_t)job->train.n, "heldout",
-        (json_int_t)job->heldout.n, "classes", job->shape.classes, "params",
+        cp_runner_config(r)->plan.policy, "rounds", (json_int_t)cp_runner_config(r)->fed.rounds,
+        "first_round", r->edge.start_round + 1, "local_steps",
+        (json_int_t)cp_runner_config(r)->train.local_steps, "clusters", clusters, "samples",
+        (json_int_t)job->train.n, "heldout", (json_int_t)job->heldout.n, "classes",
+        job->shape.classes, "params",
         (json_int_t)cp_shape_params(&job->shape, 0, job->shape.layers + 1), "cut_rows",
         (json_int_t)(job->train.n_cut + job->heldout.n_cut), "seed", (json_int_t)job->seed);
     json_object_set_new(j, "resumed", json_boolean(r->resumed));
@@ -280,7 +59,7 @@ static void emit_start(const struct runner *r)
 
 static void on_step(void *arg, const struct cp_step_report *s)
 {
-    struct runner *r = arg;
+    struct cp_runner *r = arg;
     json_t *j = json_pack("{s:s, s:i, s:s, s:i, s:i, s:I}", "event", "step", "round", s->round + 1,
                           "cluster", r->job.base.cluster[s->cluster].name, "step", s->done, "steps",
                           s->steps, "samples", (json_int_t)s->samples);
@@ -289,7 +68,7 @@ static void on_step(void *arg, const struct cp_step_report *s)
     json_decref(j);
 }
 
-static void put_scalars(struct runner *r, const struct cp_round_report *round)
+static void put_scalars(struct cp_runner *r, const struct cp_round_report *round)
 {
     const struct cp_score *e = &round->eval;
     const struct {
@@ -317,7 +96,7 @@ static void put_scalars(struct runner *r, const struct cp_round_report *round)
 
 static cp_err on_round(void *arg, const struct cp_round_report *round)
 {
-    struct runner *r = arg;
+    struct cp_runner *r = arg;
     size_t n = json_array_size(r->rounds_log);
     json_t *j = cp_round_json(&r->job, round, n ? json_array_get(r->rounds_log, n - 1) : NULL);
     char *line = json_dumps(j, JSON_COMPACT);
@@ -348,12 +127,12 @@ static cp_err on_round(void *arg, const struct cp_round_report *round)
 
 static cp_err on_save(void *arg, const struct cp_edge *e, int rounds_done)
 {
-    struct runner *r = arg;
+    struct cp_runner *r = arg;
     char *log = json_dumps(r->rounds_log, JSON_COMPACT);
     cp_err err = log ? cp_snapshot_save(r->dir.p, e, rounds_done, log, &r->checkpoint)
                      : cp_fail(CP_E_NOMEM, "out of memory");
     free(log);
-    if (err == CP_E_NOSPACE && rounds_done < config_of(r)->fed.rounds) {
+    if (err == CP_E_NOSPACE && rounds_done < cp_runner_config(r)->fed.rounds) {
         cp_log(CP_LOG_WARN, "round %d was not saved, training goes on: %s", rounds_done,
                cp_err_text());
         return CP_OK;
@@ -373,10 +152,9 @@ static bool stop(void *arg)
     return stop_wanted != 0;
 }
 
-/* --- the result
- * ----------------------------------------------------------------------------------- */
+/* --- the result ------------------------------------------------------------------------------ */
 
-static json_t *node_json(const struct runner *r, int node)
+static json_t *node_json(const struct cp_runner *r, int node)
 {
     const struct cp_cast_node *n = &r->job.cast.node[node];
     const struct cp_wire_report *w = &r->edge.node[node].last;
@@ -392,7 +170,7 @@ static json_t *node_json(const struct runner *r, int node)
                      "busy_s", w->busy_s);
 }
 
-static json_t *clusters_json(const struct runner *r)
+static json_t *clusters_json(const struct cp_runner *r)
 {
     json_t *list = json_array();
     for (int c = 0; c < r->job.base.n_clusters; c++) {
@@ -410,7 +188,7 @@ static json_t *clusters_json(const struct runner *r)
 }
 
 /* Sums and series over the rounds that were logged. */
-static void add_history(const struct runner *r, json_t *j)
+static void add_history(const struct cp_runner *r, json_t *j)
 {
     json_t *losses = json_array(), *round;
     double latency = 0, energy = 0, bubble = 0;
@@ -435,18 +213,19 @@ static void add_history(const struct runner *r, json_t *j)
     cp_api_real(j, "bubble_pct", bubble / count);
     json_object_set_new(j, "plan_changes", json_integer(changes));
     json_object_set_new(j, "rounds", json_integer((json_int_t)n));
-    json_object_set_new(j, "steps", json_integer((json_int_t)n * config_of(r)->train.local_steps));
+    json_object_set_new(j, "steps",
+                        json_integer((json_int_t)n * cp_runner_config(r)->train.local_steps));
     json_object_set(j, "rounds_log", r->rounds_log);
 }
 
-static json_t *result_json(const struct runner *r, bool interrupted)
+static json_t *result_json(const struct cp_runner *r, bool interrupted)
 {
     char sha[CP_SHA256_HEX];
     json_t *j = json_object();
     cp_params_sha256(&r->job.shape, (const float *const *)r->edge.block, sha);
     json_object_set_new(j, "run_id", json_string(r->run_id));
     json_object_set_new(j, "dir", json_string(r->dir.p));
-    json_object_set_new(j, "policy", json_string(config_of(r)->plan.policy));
+    json_object_set_new(j, "policy", json_string(cp_runner_config(r)->plan.policy));
     add_history(r, j);
     cp_api_real(j, "wall_s", r->wall_s);
     json_object_set_new(j, "clusters", clusters_json(r));
@@ -461,7 +240,7 @@ static json_t *result_json(const struct runner *r, bool interrupted)
     return j;
 }
 
-static void end_record(struct runner *r, const char *status, const json_t *result)
+static void end_record(struct cp_runner *r, const char *status, const json_t *result)
 {
     char utc[CP_UTC_SIZE];
     char *summary = result ? json_dumps(result, JSON_COMPACT) : NULL;
@@ -474,10 +253,9 @@ static void end_record(struct runner *r, const char *status, const json_t *resul
     free(summary);
 }
 
-/* --- the course of a run
- * -------------------------------------------------------------------------- */
+/* --- the course of a run --------------------------------------------------------------------- */
 
-static cp_err load_checkpoint(struct runner *r)
+static cp_err load_checkpoint(struct cp_runner *r)
 {
     struct cp_str log = {0};
     CP_TRY(cp_ckpt_latest(r->dir.p, &r->checkpoint));
@@ -492,9 +270,9 @@ static cp_err load_checkpoint(struct runner *r)
     return err;
 }
 
-static cp_err prepare(struct runner *r)
+static cp_err prepare(struct cp_runner *r)
 {
-    CP_TRY(cp_job_init(&r->job, config_of(r), r->cfg->folder));
+    CP_TRY(cp_job_init(&r->job, cp_runner_config(r), r->cfg->folder));
     if (!r->job.policy->trains) {
         return cp_fail(CP_E_CONFIG,
                        "plan.policy=%s is a model for comparison in this version, it does not "
@@ -513,7 +291,7 @@ static cp_err prepare(struct runner *r)
 }
 
 /* Everything that a dry run proves: data, model, world, and a valid plan for the first round. */
-static cp_err dry_run(struct runner *r)
+static cp_err dry_run(struct cp_runner *r)
 {
     struct cp_world w = {0}, mean = {0};
     struct cp_plan plan = {0};
@@ -535,12 +313,12 @@ static cp_err dry_run(struct runner *r)
     return err;
 }
 
-static cp_err write_tail(struct runner *r)
+static cp_err write_tail(struct cp_runner *r)
 {
     struct cp_str text = {0}, path = {0};
     cp_err err = cp_plan_to_json(&r->edge.plan, &r->edge.world, &text);
     if (!err) {
-        err = write_file(r, "plan.json", text.p, text.len);
+        err = cp_runner_write(r, "plan.json", text.p, text.len);
     }
     if (!err && r->trace) {
         err = cp_api_path(r->dir.p, "trace.json", &path);
@@ -553,9 +331,9 @@ static cp_err write_tail(struct runner *r)
     return err;
 }
 
-static cp_err train(struct runner *r, const struct cp_str *yaml, char **json)
+static cp_err train(struct cp_runner *r, const struct cp_str *yaml, char **json)
 {
-    int done = 0, rounds = (int)config_of(r)->fed.rounds;
+    int done = 0, rounds = (int)cp_runner_config(r)->fed.rounds;
     struct cp_event_sink sink = {cp_trace_put, r->trace};
     if (r->resumed) {
         CP_TRY(load_checkpoint(r));
@@ -564,10 +342,10 @@ static cp_err train(struct runner *r, const struct cp_str *yaml, char **json)
         return cp_fail(CP_E_CONFIG, "the run %s is complete: all of its %d rounds are done",
                        r->run_id, rounds);
     }
-    open_store(r, yaml); /* a run that is complete keeps its record */
+    cp_runner_open_store(r, yaml); /* a run that is complete keeps its record */
     emit_start(r);
     cp_log(CP_LOG_INFO, "run %s: policy %s, seed %llu, %d rounds from round %d on", r->run_id,
-           config_of(r)->plan.policy, (unsigned long long)r->job.seed, rounds,
+           cp_runner_config(r)->plan.policy, (unsigned long long)r->job.seed, rounds,
            r->edge.start_round + 1);
     int64_t t0 = cp_now_ns();
     cp_err err = cp_local_run(&r->edge, r->trace ? &sink : NULL, &done);
@@ -589,7 +367,7 @@ static cp_err train(struct runner *r, const struct cp_str *yaml, char **json)
                        : CP_OK;
 }
 
-static cp_err run(struct runner *r, char **json)
+static cp_err run(struct cp_runner *r, char **json)
 {
     CP_TRY(prepare(r));
     if (r->opt->dry_run) {
@@ -598,7 +376,7 @@ static cp_err run(struct runner *r, char **json)
     }
     struct cp_str yaml = {0};
     cp_baselines_init(r->baseline);
-    cp_err err = open_folder(r, &yaml);
+    cp_err err = cp_runner_open_folder(r, &yaml);
     if (!err) {
         err = train(r, &yaml, json);
     }
@@ -613,7 +391,7 @@ static cp_err run(struct runner *r, char **json)
     return err;
 }
 
-static void runner_fini(struct runner *r)
+static void runner_fini(struct cp_runner *r)
 {
     cp_log_file(NULL);
     if (r->net) {
@@ -643,7 +421,7 @@ static void runner_fini(struct runner *r)
 
 int collapipe_run(const collapipe_config *c, const struct collapipe_run_options *opt, char **json)
 {
-    struct runner r = {.cfg = c, .opt = opt, .resumed = opt->resume != NULL, .lock = -1};
+    struct cp_runner r = {.cfg = c, .opt = opt, .resumed = opt->resume != NULL, .lock = -1};
     char why[1024];
     stop_wanted = 0;
     cp_err err = run(&r, json);

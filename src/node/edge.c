@@ -90,8 +90,7 @@ void cp_edge_fini(struct cp_edge *e)
     cp_queues_fini(&e->seen_queues);
 }
 
-/* --- deciding ------------------------------------------------------------------------------------
- */
+/* --- deciding -------------------------------------------------------------------------------- */
 
 static bool same_plan(const struct cp_plan *a, const struct cp_plan *b)
 {
@@ -154,8 +153,7 @@ static cp_err decide(struct cp_edge *e, int round)
     return CP_OK;
 }
 
-/* --- talking to the clusters ---------------------------------------------------------------------
- */
+/* --- talking to the clusters ----------------------------------------------------------------- */
 
 /* PLAN to the control units (who pass it on) and to the edge's own stages. */
 static cp_err send_plan(struct cp_edge *e, bool resumed)
@@ -215,8 +213,7 @@ static cp_err wait_any(struct cp_edge *e, enum cp_msg_type type, int from, int b
     return cp_net_wait(e->net, CP_NODE_EDGE, 1u << type, want, deadline(e), out);
 }
 
-/* --- training ------------------------------------------------------------------------------------
- */
+/* --- training -------------------------------------------------------------------------------- */
 
 static void take_progress(struct cp_edge *e, int round, int c, const struct cp_wire_progress *p)
 {
@@ -253,8 +250,7 @@ static cp_err train(struct cp_edge *e, int round)
     return CP_OK;
 }
 
-/* --- averaging -----------------------------------------------------------------------------------
- */
+/* --- averaging ------------------------------------------------------------------------------- */
 
 /* One block of every cluster, in cluster order. If nobody has any weight the model is unchanged. */
 static cp_err average_block(struct cp_edge *e, int block, const double *weights, bool change)
@@ -339,8 +335,7 @@ static cp_err collect(struct cp_edge *e, int round, bool with_state)
     return take_reports(e);
 }
 
-/* --- evaluating ----------------------------------------------------------------------------------
- */
+/* --- evaluating ------------------------------------------------------------------------------ */
 
 static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score *score)
 {
@@ -370,8 +365,7 @@ static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score 
     return CP_OK;
 }
 
-/* --- rounds --------------------------------------------------------------------------------------
- */
+/* --- rounds ---------------------------------------------------------------------------------- */
 
 /* What round r cost under the model; the queues see it. */
 static cp_err account(struct cp_edge *e, struct cp_sim_round *sim)

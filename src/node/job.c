@@ -1,198 +1,12 @@
 #include "node/job.h"
 
-#include "base/rng.h"
-#include "data/wptrain.h"
+#include "node/job_data.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum {
-    HELDOUT_MODULUS = 10, /* every tenth text by hash, where no held-out file is given */
-    WORD_MAX = 100,       /* longest word in code points, as in the common files */
-};
-
-/* --- files ---------------------------------------------------------------------------------------
- */
-
-/* folder/path, or path itself if it is absolute. */
-static void join(struct cp_str *out, const char *folder, const char *path)
-{
-    cp_str_clear(out);
-    if (path[0] != '/' && folder[0] && strcmp(folder, ".") != 0) {
-        cp_str_printf(out, "%s/", folder);
-    }
-    cp_str_puts(out, path);
-}
-
-static bool is_dir(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* The file folder/stem.{tsv,csv,jsonl}; false if there is none. */
-static bool find_file(struct cp_str *out, const char *folder, const char *stem)
-{
-    static const char *const SUFFIXES[] = {"tsv", "csv", "jsonl"};
-    for (size_t i = 0; i < sizeof SUFFIXES / sizeof SUFFIXES[0]; i++) {
-        cp_str_clear(out);
-        cp_str_printf(out, "%s/%s.%s", folder, stem, SUFFIXES[i]);
-        if (access(cp_str_text(out), F_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Where training, held-out and vocabulary files are; empty: there is none. */
-struct paths {
-    struct cp_str train, heldout, vocab;
-};
-
-static void paths_fini(struct paths *p)
-{
-    cp_str_fini(&p->train);
-    cp_str_fini(&p->heldout);
-    cp_str_fini(&p->vocab);
-}
-
-static cp_err find_paths(struct paths *p, const struct cp_config *c, const char *folder)
-{
-    struct cp_str base = {0};
-    join(&base, folder, c->data.path);
-    cp_err err = cp_str_check(&base);
-    if (!err && !is_dir(cp_str_text(&base))) {
-        join(&p->train, folder, c->data.path);
-    } else if (!err && !find_file(&p->train, cp_str_text(&base), "train")) {
-        err = cp_fail(CP_E_DATA,
-                      "data.path: the folder %s has no train.tsv, train.csv or train.jsonl",
-                      cp_str_text(&base));
-    } else if (!err) {
-        if (!find_file(&p->heldout, cp_str_text(&base), "heldout")) {
-            cp_str_clear(&p->heldout);
-        }
-        cp_str_printf(&p->vocab, "%s/vocab.txt", cp_str_text(&base));
-        if (access(cp_str_text(&p->vocab), F_OK) != 0) {
-            cp_str_clear(&p->vocab);
-        }
-    }
-    cp_str_fini(&base);
-    if (c->data.heldout) {
-        join(&p->heldout, folder, c->data.heldout);
-    }
-    if (c->data.vocab) {
-        join(&p->vocab, folder, c->data.vocab);
-    }
-    return err;
-}
-
-/* --- data ----------------------------------------------------------------------------------------
- */
-
-static cp_err new_set(struct cp_dataset **set)
-{
-    return cp_mem_new(NULL, sizeof **set, set);
-}
-
-static cp_err read_sets(struct cp_job *job, const struct paths *p)
-{
-    const struct cp_config *c = job->config;
-    struct cp_dataset_options opt = {.text_column = c->data.text_column,
-                                     .label_column = c->data.label_column,
-                                     .labels_required = true};
-    CP_TRY(new_set(&job->train_set));
-    CP_TRY(new_set(&job->heldout_set));
-    cp_err err = cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set);
-    if (err && c->data.classes > 0) { /* a label out of range is named best by whoever knows it */
-        opt.n_classes = (int32_t)c->data.classes;
-        err = cp_dataset_read(cp_str_text(&p->train), &opt, job->train_set);
-    }
-    CP_TRY(err);
-    if (c->data.classes && c->data.classes != job->train_set->n_classes) {
-        return cp_fail(CP_E_DATA, "%s has %d classes, data.classes says %lld",
-                       cp_str_text(&p->train), job->train_set->n_classes,
-                       (long long)c->data.classes);
-    }
-    if (p->heldout.len > 0) {
-        opt.class_names = (const char *const *)job->train_set->class_name;
-        opt.n_classes = job->train_set->n_classes;
-        return cp_dataset_read(cp_str_text(&p->heldout), &opt, job->heldout_set);
-    }
-    struct cp_dataset all = *job->train_set;
-    *job->train_set = (struct cp_dataset){0};
-    err = cp_dataset_split_hash(&all, HELDOUT_MODULUS, 0, job->train_set, job->heldout_set);
-    cp_dataset_fini(&all);
-    if (!err && (job->train_set->n == 0 || job->heldout_set->n == 0)) {
-        err = cp_fail(CP_E_DATA,
-                      "%s is too small to hold out every tenth text: %lld to train on, %lld to "
-                      "evaluate on; add rows or set data.heldout",
-                      cp_str_text(&p->train), (long long)job->train_set->n,
-                      (long long)job->heldout_set->n);
-    }
-    return err;
-}
-
-static cp_err read_vocab(struct cp_job *job, const struct paths *p)
-{
-    if (p->vocab.len > 0) {
-        return cp_vocab_load(cp_str_text(&p->vocab), &job->vocab);
-    }
-    return cp_wordpiece_train(job->train_set->text, job->train_set->len, job->train_set->n, true,
-                              (int32_t)job->config->model.vocab, &job->vocab);
-}
-
-static cp_err tokenize(struct cp_job *job)
-{
-    struct cp_tokenizer tok = {job->vocab, true, WORD_MAX};
-    CP_TRY(cp_tokens_make(&tok, job->train_set, job->shape.max_len, &job->train));
-    return cp_tokens_make(&tok, job->heldout_set, job->shape.max_len, &job->heldout);
-}
-
-static cp_err draw_shards(struct cp_job *job)
-{
-    const struct cp_config *c = job->config;
-    enum cp_shard_kind kind =
-        c->data.partition == CP_PARTITION_IID ? CP_SHARD_IID : CP_SHARD_DIRICHLET;
-    CP_TRY(cp_mem_new(NULL, sizeof *job->shards, &job->shards));
-    CP_TRY(cp_shard(job->train_set->label, job->train_set->n, job->base.n_clusters, kind,
-                    c->data.alpha, job->seed, job->shards));
-    for (int k = 0; k < job->base.n_clusters; k++) {
-        job->base.cluster[k].data_size = (double)cp_shards_size(job->shards, k);
-    }
-    int64_t n = job->heldout_set->n;
-    CP_TRY(cp_mem_array(NULL, (size_t)n, sizeof *job->eval_order, &job->eval_order));
-    for (int64_t i = 0; i < n; i++) {
-        job->eval_order[i] = (int32_t)i;
-    }
-    struct cp_rng rng;
-    cp_rng_init(&rng, job->seed, CP_RNG_SHUFFLE, UINT32_MAX, 0); /* no cluster has this number */
-    cp_rng_shuffle(&rng, job->eval_order, (size_t)n);
-    return CP_OK;
-}
-
-static cp_err load_data(struct cp_job *job, const char *folder)
-{
-    struct paths p = {0};
-    cp_err err = find_paths(&p, job->config, folder);
-    if (!err) {
-        err = read_sets(job, &p);
-    }
-    if (!err) {
-        err = read_vocab(job, &p);
-    }
-    paths_fini(&p);
-    CP_TRY(err);
-    job->shape.vocab = cp_vocab_size(job->vocab);
-    job->shape.classes = job->train_set->n_classes;
-    return CP_OK;
-}
-
-/* --- model and world
- * ------------------------------------------------------------------------------ */
+/* --- model and world ------------------------------------------------------------------------- */
 
 static void set_shape(struct cp_job *job)
 {
@@ -488,15 +302,15 @@ cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config)
 cp_err cp_job_init(struct cp_job *job, const struct cp_config *config, const char *folder)
 {
     begin(job, config);
-    cp_err err = load_data(job, folder);
+    cp_err err = cp_job_load_data(job, folder);
     if (!err) {
         err = init_world(job);
     }
     if (!err) {
-        err = tokenize(job);
+        err = cp_job_tokenize(job);
     }
     if (!err) {
-        err = draw_shards(job);
+        err = cp_job_draw_shards(job);
     }
     if (err) {
         cp_job_fini(job);
@@ -527,8 +341,7 @@ void cp_job_fini(struct cp_job *job)
     *job = (struct cp_job){0};
 }
 
-/* --- the world of a round
- * -------------------------------------------------------------------------- */
+/* --- the world of a round -------------------------------------------------------------------- */
 
 /* Scripted changes up to this round, in the order of the list; a later one wins. */
 static void apply_changes(const struct cp_job *job, struct cp_world *w)
@@ -586,8 +399,7 @@ struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct 
     };
 }
 
-/* --- steps
- * ----------------------------------------------------------------------------------------- */
+/* --- steps ----------------------------------------------------------------------------------- */
 
 int64_t cp_job_step_samples(const struct cp_job *job, int m)
 {

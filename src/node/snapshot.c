@@ -13,8 +13,7 @@ static int n_blocks(const struct cp_edge *e)
     return cp_shape_blocks(&e->job->shape);
 }
 
-/* --- optimizer state: one tensor per parameter, moment and cluster
- * ----------------------------------- */
+/* --- optimizer state: one tensor per parameter, moment and cluster --------------------------- */
 
 struct moments {
     struct cp_ckpt_tensor *tensor;
@@ -79,8 +78,7 @@ static int64_t *steps_of(const struct cp_edge *e, int cluster, int block)
     return e->state[cluster * n_blocks(e) + block]->payload;
 }
 
-/* --- trainer_state.json
- * --------------------------------------------------------------------------- */
+/* --- trainer_state.json ---------------------------------------------------------------------- */
 
 static json_t *cluster_state(const struct cp_edge *e, int c)
 {
@@ -148,8 +146,7 @@ static cp_err write_json(const char *dir, const char *file, json_t *doc)
     return err;
 }
 
-/* --- saving
- * --------------------------------------------------------------------------------------- */
+/* --- saving ---------------------------------------------------------------------------------- */
 
 static cp_err vocab_text(const struct cp_vocab *v, struct cp_str *out)
 {
@@ -178,7 +175,10 @@ static cp_err save_model(const char *dir, const struct cp_edge *e)
     return err;
 }
 
-static cp_err save_optimizer(const char *dir, const struct cp_edge *e)
+/* Saves or loads optimizer.safetensors: the same tensors, the same file. */
+static cp_err with_optimizer(const char *dir, const struct cp_edge *e,
+                             cp_err (*act)(const char *path, const struct cp_ckpt_tensor *tensors,
+                                           size_t n))
 {
     struct moments m;
     struct cp_str path = {0};
@@ -186,7 +186,7 @@ static cp_err save_optimizer(const char *dir, const struct cp_edge *e)
     cp_str_printf(&path, "%s/optimizer.safetensors", dir);
     cp_err err = cp_str_check(&path);
     if (!err) {
-        err = cp_ckpt_save_tensors(path.p, m.tensor, m.n);
+        err = act(path.p, m.tensor, m.n);
     }
     cp_str_fini(&path);
     moments_fini(&m);
@@ -213,7 +213,7 @@ static cp_err save_all(const char *dir, const struct cp_edge *e, int rounds_done
                        const char *log_json)
 {
     CP_TRY(save_model(dir, e));
-    CP_TRY(save_optimizer(dir, e));
+    CP_TRY(with_optimizer(dir, e, cp_ckpt_save_tensors));
     CP_TRY(save_plan(dir, e));
     return write_json(dir, "trainer_state.json", trainer_state(e, rounds_done, log_json));
 }
@@ -251,8 +251,7 @@ cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds
     return err ? cp_fail(err, "%s", why) : pruned;
 }
 
-/* --- loading
- * -------------------------------------------------------------------------------------- */
+/* --- loading --------------------------------------------------------------------------------- */
 
 static cp_err read_json(const char *dir, const char *file, json_t **out)
 {
@@ -406,21 +405,6 @@ static cp_err load_plan(const char *dir, struct cp_edge *e)
     return err;
 }
 
-static cp_err load_optimizer(const char *dir, struct cp_edge *e)
-{
-    struct moments m;
-    struct cp_str path = {0};
-    CP_TRY(moments_init(&m, e));
-    cp_str_printf(&path, "%s/optimizer.safetensors", dir);
-    cp_err err = cp_str_check(&path);
-    if (!err) {
-        err = cp_ckpt_load_tensors(path.p, m.tensor, m.n);
-    }
-    cp_str_fini(&path);
-    moments_fini(&m);
-    return err;
-}
-
 static cp_err check_shape(const char *dir, const struct cp_edge *e)
 {
     struct cp_ckpt_meta meta;
@@ -448,5 +432,5 @@ cp_err cp_snapshot_load(const char *dir, struct cp_edge *e, struct cp_str *log_j
     CP_TRY(read_json(dir, "trainer_state.json", &doc));
     cp_err err = load_state(dir, e, doc, log_json);
     json_decref(doc);
-    return err ? err : load_optimizer(dir, e);
+    return err ? err : with_optimizer(dir, e, cp_ckpt_load_tensors);
 }

@@ -313,8 +313,7 @@ static cp_err op_step(struct cp_stage *st, const struct cp_step *step, struct cp
     return refused;
 }
 
-/* --- the loop ----------------------------------------------------------------------------------
- */
+/* --- the loop -------------------------------------------------------------------------------- */
 
 static const cp_real *op_fwd(struct cp_stage *st, const struct cp_step *step,
                              const struct cp_op *op, const struct cp_micro *micro,

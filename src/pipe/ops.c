@@ -82,7 +82,7 @@ void cp_ops_fini(struct cp_ops *o)
     *o = (struct cp_ops){0};
 }
 
-/* --- checker ------------------------------------------------------------------------------- */
+/* --- checker --------------------------------------------------------------------------------- */
 
 static cp_err fail_op(int stage, int i, const struct cp_op *op, const char *why)
 {

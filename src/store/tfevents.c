@@ -16,8 +16,7 @@ struct cp_tfevents {
     struct cp_str path, event, record, value;
 };
 
-/* --- encoding ----------------------------------------------------------------------------------
- */
+/* --- encoding -------------------------------------------------------------------------------- */
 
 /* CRC-32C (Castagnoli), bit by bit: records are a few dozen bytes. */
 static uint32_t crc32c(const void *bytes, size_t n)
@@ -95,8 +94,7 @@ static void start_event(struct cp_str *s, double wall_s)
     put_double(s, 1, wall_s);
 }
 
-/* --- the file ----------------------------------------------------------------------------------
- */
+/* --- the file -------------------------------------------------------------------------------- */
 
 static cp_err fail_errno(const struct cp_tfevents *t, const char *what)
 {

@@ -144,8 +144,7 @@ int64_t cp_trace_dropped(struct cp_trace *t)
     return dropped;
 }
 
-/* --- the file ----------------------------------------------------------------------------------
- */
+/* --- the file -------------------------------------------------------------------------------- */
 
 enum lane { COMPUTE, WAIT, SEND, OTHER, LANES };
 static const char *const LANE_NAMES[LANES] = {"compute", "wait", "send", "other"};
@@ -285,8 +284,7 @@ static void arrange(struct writer *w)
     }
 }
 
-/* --- text --------------------------------------------------------------------------------------
- */
+/* --- text ------------------------------------------------------------------------------------ */
 
 static void put_json_text(struct cp_str *s, const char *text)
 {
@@ -390,8 +388,7 @@ static void put_slices(struct writer *w)
     }
 }
 
-/* --- arrows ------------------------------------------------------------------------------------
- */
+/* --- arrows ---------------------------------------------------------------------------------- */
 
 /* False for what no arrow starts from or ends at. */
 static bool end_of(const struct slice *s, struct end *e)
@@ -501,8 +498,7 @@ static void put_arrows(struct writer *w)
     }
 }
 
-/* --- all of it ---------------------------------------------------------------------------------
- */
+/* --- all of it ------------------------------------------------------------------------------- */
 
 static void writer_fini(struct writer *w)
 {
