@@ -286,7 +286,7 @@ void run_text_round(FILE *f, const json_t *round, int rounds, char **last, size_
                          doc_int(round, "round", 0), total, ui_off(f)) -
                  (int)strlen(ui_on(f, UI_BOLD)) - (int)strlen(ui_off(f));
     snprintf(line, sizeof line,
-             "  loss %s  accuracy %6s  latency %7s  energy %7s  bubble %6s  wall %s",
+             "  loss %s  accuracy %6s  latency %s  energy %s  bubble %s  wall %s",
              loss_of(round, "train_loss").s, ui_percent(100 * doc_number(eval, "accuracy")).s,
              ui_time(doc_number(round, "latency_s")).s, ui_energy(doc_number(round, "energy_j")).s,
              ui_percent(doc_number(round, "bubble_pct")).s, ui_span(doc_number(round, "wall_s")).s);
