@@ -29,7 +29,7 @@ for seed in "$@"; do
     if [ ! -s "$theirs" ]; then
         $python "$here/peer_fedavg.py" "$project/data" --run "$run" --rounds "$rounds" \
             --local-steps "$steps" --lr "$(value lr)" --warmup "$warmup" \
-            --dropout "$(value dropout)" --seed "$seed" --eval-max 1000 --json > "$theirs.part"
+            --dropout "$(value dropout)" --init-std "$(value init_std)" --seed "$seed" --eval-max 1000 --json > "$theirs.part"
         mv "$theirs.part" "$theirs"
     fi
 done

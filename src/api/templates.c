@@ -11,6 +11,7 @@
     "  heads: 4\n"                                                                                 \
     "  ffn: 512\n"                                                                                 \
     "  max_len: 32        # tokens; longer texts are cut, and counted at the start\n"              \
+    "  init_std: 0.05     # of the initial weights: BERT's 0.02 is for a width of 768\n"              \
     "\n"
 
 #define CLUSTERS                                                                                   \

@@ -310,7 +310,7 @@ void cp_segment_reset_moments(struct cp_segment *seg)
     }
 }
 
-void cp_block_init(const struct cp_shape *s, int block, uint64_t seed, cp_real *params)
+void cp_block_init(const struct cp_shape *s, int block, double std, uint64_t seed, cp_real *params)
 {
     struct cp_tensor_info info[CP_BLOCK_TENSORS_MAX];
     int n = cp_shape_tensors(s, block, info);
@@ -325,7 +325,7 @@ void cp_block_init(const struct cp_shape *s, int block, uint64_t seed, cp_real *
                 do {
                     x = cp_rng_normal(&rng);
                 } while (fabs(x) > 2);
-                x *= 0.02;
+                x *= std;
             }
             p[j] = (cp_real)x;
         }

@@ -94,9 +94,9 @@ void cp_segment_zero_grad(struct cp_segment *seg);
 /* Moments and step counts = 0 (fed.moments=reset). */
 void cp_segment_reset_moments(struct cp_segment *seg);
 
-/* Initial parameters of a block as a pure function of (seed, block): normal(0, 0.02) for weights
- * and tables, truncated at 2 sigma; 0 for biases, 1 for LayerNorm weights (BERT, arXiv 1810.04805).
- */
-void cp_block_init(const struct cp_shape *s, int block, uint64_t seed, cp_real *params);
+/* Initial parameters of a block as a pure function of (std, seed, block): normal(0, std) cut off at
+ * 2 std for weights and tables (BERT, arXiv 1810.04805, takes 0.02 at width 768), 0 for biases, 1
+ * for LayerNorm weights. */
+void cp_block_init(const struct cp_shape *s, int block, double std, uint64_t seed, cp_real *params);
 
 #endif

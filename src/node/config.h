@@ -45,6 +45,7 @@ struct cp_config {
     struct {
         int kind;
         int64_t layers, width, heads, ffn, max_len, vocab;
+        double init_std;
     } model;
     struct {
         const char *path, *heldout, *vocab, *text_column, *label_column;

@@ -33,7 +33,8 @@ static cp_err new_blocks(struct cp_edge *e)
     for (int block = 0; block < n_blocks(e); block++) {
         int64_t n = cp_shape_params(&e->job->shape, block, block);
         CP_TRY(cp_mem_new(&e->mem, block_bytes(e, block), &e->block[block]));
-        cp_block_init(&e->job->shape, block, e->job->seed, e->block[block]);
+        cp_block_init(&e->job->shape, block, e->job->config->model.init_std, e->job->seed,
+                      e->block[block]);
         largest = n > largest ? n : largest;
     }
     return cp_fedavg_init(&e->avg, largest);

@@ -113,7 +113,7 @@ cp_err cp_replay(const struct cp_job *job, int rounds, const int *micro, cp_real
     for (int k = 0; k < cp_shape_blocks(&job->shape); k++) {
         int64_t count = cp_shape_params(&job->shape, k, k);
         largest = count > largest ? count : largest;
-        cp_block_init(&job->shape, k, job->seed, block[k]);
+        cp_block_init(&job->shape, k, job->config->model.init_std, job->seed, block[k]);
     }
     CP_TRY_GOTO(err, cp_mem_array(NULL, 2 * (size_t)n, sizeof *size, &size), out);
     CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)n, sizeof *solo, &solo), out);

@@ -62,7 +62,7 @@ static inline size_t chain_block_bytes(const struct chain *c, int block)
 static inline void chain_init(struct chain *c, uint64_t seed)
 {
     for (int block = 0; block < cp_shape_blocks(&c->shape); block++) {
-        cp_block_init(&c->shape, block, seed, chain_plane(c, block, CP_PLANE_W));
+        cp_block_init(&c->shape, block, 0.02, seed, chain_plane(c, block, CP_PLANE_W));
     }
 }
 

@@ -233,8 +233,8 @@ static void test_padding_is_finite(void **state)
     struct cp_segment *seg;
     struct kit_micro k;
     assert_int_equal(cp_segment_new(&shape, 1, 2, B, T, 1, CP_OPTIM_SGD, &mem, &seg), CP_OK);
-    cp_block_init(&shape, 1, 8, cp_segment_plane(seg, 1, CP_PLANE_W));
-    cp_block_init(&shape, 2, 8, cp_segment_plane(seg, 2, CP_PLANE_W));
+    cp_block_init(&shape, 1, 0.02, 8, cp_segment_plane(seg, 1, CP_PLANE_W));
+    cp_block_init(&shape, 2, 0.02, 8, cp_segment_plane(seg, 2, CP_PLANE_W));
     kit_micro(&k, &shape, B, T, 1);
     struct cp_cost cost = cp_shape_cost(&shape, 1, 2, B, T, 1, 0);
     size_t meta = 3 * 64; /* keeps to the part of the slot that blocks use */
@@ -270,10 +270,10 @@ static void test_init(void **state)
         int n = cp_shape_tensors(&shape, block, info);
         int64_t count = cp_shape_params(&shape, block, block);
         assert_true(count <= 20000);
-        cp_block_init(&shape, block, 5, p);
-        cp_block_init(&shape, block, 5, q);
+        cp_block_init(&shape, block, 0.02, 5, p);
+        cp_block_init(&shape, block, 0.02, 5, q);
         assert_memory_equal(p, q, (size_t)count * sizeof *p);
-        cp_block_init(&shape, block, 6, q);
+        cp_block_init(&shape, block, 0.02, 6, q);
         assert_memory_not_equal(p, q, (size_t)count * sizeof *p);
         for (int i = 0; i < n; i++) {
             double sum2 = 0;
@@ -289,8 +289,8 @@ static void test_init(void **state)
             }
         }
     }
-    cp_block_init(&shape, 1, 5, p);
-    cp_block_init(&shape, 2, 5, q);
+    cp_block_init(&shape, 1, 0.02, 5, p);
+    cp_block_init(&shape, 2, 0.02, 5, q);
     assert_memory_not_equal(p, q, 64 * sizeof *p);
 }
 

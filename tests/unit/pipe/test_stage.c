@@ -70,7 +70,8 @@ static int set_up(void **state)
                                        .part = {.first = 0, .last = -1, .index = -1}};
         assert_int_equal(cp_stage_take(&p.stage[j], 1, &part, from, to, true), CP_OK);
         for (int block = part.first; block <= part.last; block++) {
-            cp_block_init(&shape, block, 1, cp_segment_plane(p.stage[j].seg, block, CP_PLANE_W));
+            cp_block_init(&shape, block, 0.02, 1,
+                          cp_segment_plane(p.stage[j].seg, block, CP_PLANE_W));
         }
     }
     /* no sample counts in the loss: the gradients are what a test puts there */
