@@ -210,6 +210,27 @@ cp_err cp_dir_sync(const char *path)
     return rc == 0 ? CP_OK : fail_errno("sync the folder", path);
 }
 
+size_t cp_utf8_cut(const char *text, size_t max)
+{
+    enum { LONGEST = 4 };
+    size_t n = strnlen(text, max), lead = n, length = 1;
+    while (lead > 0 && n - lead < LONGEST) {
+        unsigned char byte = (unsigned char)text[--lead];
+        if ((byte & 0xc0) != 0x80) { /* the first byte of the last character */
+            length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+            break;
+        }
+    }
+    return length > n - lead ? lead : n;
+}
+
+void cp_text_copy(char *out, size_t size, const char *text)
+{
+    size_t n = cp_utf8_cut(text, size - 1);
+    memcpy(out, text, n);
+    out[n] = 0;
+}
+
 /* Levenshtein distance, cut off above limit; words are short. */
 static int distance(const char *a, const char *b, int limit)
 {

@@ -37,6 +37,13 @@ CP_NODISCARD cp_err cp_dir_make(const char *path);
 /* fsync of a folder, so that a rename in it is on disk. */
 CP_NODISCARD cp_err cp_dir_sync(const char *path);
 
+/* The most bytes of text, at most max, that end between two characters of UTF-8: a cut elsewhere
+ * makes a text that JSON refuses. Bytes that are no UTF-8 count as characters of their own. */
+size_t cp_utf8_cut(const char *text, size_t max);
+
+/* text into out[size], cut like this where it is longer; size >= 1. They must not overlap. */
+void cp_text_copy(char *out, size_t size, const char *text);
+
 /* The candidate nearest to word by edit distance, or NULL if none is near: "did you mean". */
 const char *cp_nearest(const char *word, const char *const *candidates, size_t n);
 

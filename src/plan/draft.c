@@ -200,6 +200,7 @@ void cp_draft_note(struct cp_decision *d, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(d->binding + n, sizeof d->binding - n, fmt, ap);
     va_end(ap);
+    d->binding[cp_utf8_cut(d->binding, sizeof d->binding - 1)] = 0; /* it may have been too long */
 }
 
 /* This cut does not fit: names the first segment that does not, with one slot. */

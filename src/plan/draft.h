@@ -79,7 +79,7 @@ cp_err cp_draft_no_room(struct cp_room *r);
 void cp_draft_note_order(const struct cp_policy_args *a, const struct cp_cluster *cl,
                          const struct cp_cluster_plan *c, struct cp_decision *d);
 
-/* Adds "; text" to what binds, as far as there is room. */
+/* Adds "; text" to what binds, as far as there is room for whole characters. */
 void cp_draft_note(struct cp_decision *d, const char *fmt, ...) CP_PRINTF(2, 3);
 
 #endif

@@ -149,6 +149,26 @@ static void test_dirs(void **state)
     assert_int_equal(cp_dir_sync(in_dir("a/file")), CP_E_IO);
 }
 
+static void test_cuts_between_characters(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "a\xc3\xbc\xe6\xbc\xa2\xf0\x9d\x84\x9e.";
+    static const size_t CUT[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
+    char out[sizeof TEXT + 1];
+    for (size_t max = 0; max < sizeof CUT / sizeof CUT[0]; max++) {
+        assert_int_equal(cp_utf8_cut(TEXT, max), CUT[max]);
+        memset(out, 'x', sizeof out);
+        cp_text_copy(out, max + 1, TEXT);
+        assert_int_equal(strlen(out), CUT[max]);
+        assert_memory_equal(out, TEXT, CUT[max]);
+    }
+    assert_int_equal(cp_utf8_cut("ab\xe6\xbc", 9), 2); /* was cut by somebody else */
+    assert_int_equal(cp_utf8_cut("\xf0", 1), 0);
+    assert_int_equal(cp_utf8_cut("\x80\x80\x80\x80\x80\x80", 5), 5); /* no UTF-8 at all */
+    assert_int_equal(cp_utf8_cut("\x80", 1), 1);
+    assert_int_equal(cp_utf8_cut("", 4), 0);
+}
+
 static void test_nearest(void **state)
 {
     (void)state;
@@ -174,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_file_write_is_atomic),
         cmocka_unit_test(test_full_disk_has_its_code),
         cmocka_unit_test(test_dirs),
+        cmocka_unit_test(test_cuts_between_characters),
         cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -379,6 +379,30 @@ static void static_chooses_its_order(void **state)
     assert_true(wins[CP_ORDER_SEQ] == 0 && wins[CP_ORDER_GPIPE] > 2 && wins[CP_ORDER_1F1B] > 2);
 }
 
+/* What binds goes into JSON, which takes whole characters only: long names of clusters are cut
+ * between two of them, wherever the room ends. */
+static void what_binds_is_cut_between_characters(void **state)
+{
+    static const char *const CHARACTERS[] = {"\xc3\xbc", "\xe6\xbc\xa2", "\xf0\x9d\x84\x9e"};
+    (void)state;
+    for (size_t bytes = 2; bytes <= 4; bytes++) {
+        for (size_t before = 0; before < 4; before++) {
+            struct cp_decision d = {0};
+            char name[256] = "abc";
+            for (size_t n = before; n + bytes < sizeof name; n += bytes) {
+                strcpy(name + n, CHARACTERS[bytes - 2]);
+            }
+            cp_draft_note(&d, "%s", name);
+            size_t n = strlen(d.binding);
+            assert_memory_equal(d.binding, name, n);
+            assert_int_equal((n - before) % bytes, 0);
+            assert_true(n + bytes >= sizeof d.binding);
+            cp_draft_note(&d, "%s", name); /* there is no room left for a whole one */
+            assert_true(strlen(d.binding) <= n + 2);
+        }
+    }
+}
+
 /* Every allocation of a decision fails once: E_NOMEM, nothing written, nothing left behind. */
 static void every_allocation_may_fail(void **state)
 {
@@ -426,6 +450,7 @@ int main(void)
         cmocka_unit_test(queues_are_checked),
         cmocka_unit_test(static_cuts),
         cmocka_unit_test(static_chooses_its_order),
+        cmocka_unit_test(what_binds_is_cut_between_characters),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
