@@ -35,7 +35,7 @@ static cp_err cut_static(const struct cp_policy_args *a, int cluster, struct cp_
 {
     const struct cp_cluster *cl = &a->world->cluster[cluster];
     int layers = a->world->model.layers, sum = 0;
-    *c = (struct cp_cluster_plan){.micro_batches = a->world->micro_ref};
+    *c = (struct cp_cluster_plan){.micro_batches = cp_draft_micro(a, cluster)};
     for (int k = 0; k < CP_DEVICES_MAX; k++) {
         int n = a->cuts[cluster][k];
         if (n < 0 || n > layers) {
@@ -92,6 +92,7 @@ static cp_err cut_uniform(const struct cp_policy_args *a, int cluster, struct cp
                           struct cp_cluster_plan *c, struct cp_decision *d)
 {
     CP_TRY(cp_draft_uniform(a->world, cluster, c));
+    c->micro_batches = cp_draft_micro(a, cluster);
     return cp_draft_finish(a, cluster, r, c, d);
 }
 
@@ -219,7 +220,7 @@ static cp_err cut_greedy(const struct cp_policy_args *a, int cluster, struct cp_
     bool found = false;
     for (int i = 0; i < list.all && (i < list.n || !found); i++) {
         struct cp_cluster_plan trial;
-        if (!cut_for_order(w, cluster, r, w->micro_ref, list.order[i], &trial)) {
+        if (!cut_for_order(w, cluster, r, cp_draft_micro(a, cluster), list.order[i], &trial)) {
             continue;
         }
         cp_draft_radio(&trial, w, cluster);
@@ -253,11 +254,11 @@ const struct cp_policy CP_POLICY_GREEDY = {
 
 /* --- random ---------------------------------------------------------------------------------- */
 
-static void draw_cut(struct cp_rng *rng, const struct cp_policy_args *a, int *device, int n,
-                     struct cp_cluster_plan *c)
+static void draw_cut(struct cp_rng *rng, const struct cp_policy_args *a, int cluster, int *device,
+                     int n, struct cp_cluster_plan *c)
 {
     int layers = a->world->model.layers, most = n < layers ? n : layers;
-    *c = (struct cp_cluster_plan){.micro_batches = a->world->micro_ref};
+    *c = (struct cp_cluster_plan){.micro_batches = cp_draft_micro(a, cluster)};
     c->segments = 1 + (int)cp_rng_below(rng, (uint32_t)most);
     if (a->choose_micro) {
         c->micro_batches = 1 + (int)cp_rng_below(rng, (uint32_t)a->world->micro_max);
@@ -281,7 +282,7 @@ static cp_err cut_random(const struct cp_policy_args *a, int cluster, struct cp_
     CP_TRY(cp_draft_present(&a->world->cluster[cluster], device, &n));
     cp_rng_init(&rng, a->seed, CP_RNG_POLICY, (uint32_t)a->world->round, (uint32_t)cluster);
     for (int i = 0; i < TRIES; i++) {
-        draw_cut(&rng, a, device, n, c);
+        draw_cut(&rng, a, cluster, device, n, c);
         if (cp_draft_order(a, cluster, r, c)) {
             cp_draft_note_order(a, r->cl, c, d);
             return CP_OK;
@@ -314,7 +315,7 @@ static cp_err use_all(const struct cp_policy_args *a, int cluster, struct cp_roo
     (void)r, (void)d;
     *c = (struct cp_cluster_plan){.mode = CP_MODE_FULL,
                                   .order = CP_ORDER_SEQ,
-                                  .micro_batches = w->micro_ref,
+                                  .micro_batches = cp_draft_micro(a, cluster),
                                   .uplink_share = 1.0 / w->n_clusters};
     CP_TRY(cp_draft_present(cl, c->device, &c->segments));
     for (int s = 0; s < c->segments; s++) {

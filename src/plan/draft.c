@@ -68,6 +68,11 @@ cp_err cp_draft_present(const struct cp_cluster *cl, int device[CP_DEVICES_MAX],
     return CP_OK;
 }
 
+int cp_draft_micro(const struct cp_policy_args *a, int cluster)
+{
+    return a->micro && !a->choose_micro ? a->micro[cluster] : a->world->micro_ref;
+}
+
 cp_err cp_draft_uniform(const struct cp_world *w, int cluster, struct cp_cluster_plan *c)
 {
     int device[CP_DEVICES_MAX], n;

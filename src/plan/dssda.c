@@ -177,7 +177,7 @@ static cp_err explore(struct solver *x, int cluster, int n_devices, enum cp_orde
     const struct cp_world *w = x->a->world;
     bool tried[CP_MICRO_MAX + 1] = {false};
     if (!x->a->choose_micro) {
-        return descend(x, cluster, n_devices, order, v, w->micro_ref, tried);
+        return descend(x, cluster, n_devices, order, v, cp_draft_micro(x->a, cluster), tried);
     }
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         if (starts[i] <= w->micro_max) {
@@ -314,7 +314,7 @@ static bool incumbent_holds(const struct cp_policy_args *a)
     for (int c = 0; c < p->n_clusters; c++) {
         const struct cp_cluster_plan *k = &p->cluster[c];
         if (k->mode != CP_MODE_PIPELINE ||
-            (!a->choose_micro && k->micro_batches != a->world->micro_ref)) {
+            (!a->choose_micro && k->micro_batches != cp_draft_micro(a, c))) {
             return false;
         }
         struct cp_order_list list = cp_draft_orders(a);

@@ -59,6 +59,18 @@ static cp_err check_queues(const struct cp_queues *q, const struct cp_world *w)
     return CP_OK;
 }
 
+static cp_err check_micro(const struct cp_policy_args *a)
+{
+    for (int c = 0; c < a->world->n_clusters; c++) {
+        int m = a->micro[c];
+        if (m < 1 || m > a->world->micro_max) {
+            return cp_fail(CP_E_PLAN, "%s: %d micro-batches are asked for; 1 to %d are allowed",
+                           a->world->cluster[c].name, m, a->world->micro_max);
+        }
+    }
+    return CP_OK;
+}
+
 static cp_err prove(const struct cp_policy *policy, const struct cp_policy_args *a,
                     const struct cp_plan *p, struct cp_decision *d)
 {
@@ -82,6 +94,9 @@ cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_a
     CP_TRY(cp_world_check(a->world));
     if (a->queues) {
         CP_TRY(check_queues(a->queues, a->world));
+    }
+    if (a->micro) {
+        CP_TRY(check_micro(a));
     }
     struct cp_plan plan;
     struct cp_decision decision = {0};

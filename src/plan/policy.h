@@ -44,7 +44,8 @@ struct cp_policy_args {
     const struct cp_plan *incumbent; /* last round's plan; NULL in round 0 */
     enum cp_order order;             /* where nobody chooses */
     bool choose_order;               /* whichever order is best by J; order is ignored */
-    bool choose_micro;               /* fixed-b: the policy may choose M; else M = M_ref */
+    bool choose_micro;               /* fixed-b: the policy may choose M; else it is given */
+    const int *micro; /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */
     const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */
@@ -77,7 +78,7 @@ const struct cp_policy *cp_policy_find(const char *name);
  *
  * Memory and order: a plan whose order does not fit into memory at its M falls back to the next
  * order that holds fewer micro-batches (gpipe, 1f1b, seq) and says so in d->binding. Without
- * choose_micro M is M_ref always: it is the work to be done.
+ * choose_micro M is the given one always: it is the work to be done.
  */
 CP_NODISCARD cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_args *a,
                                      struct cp_plan *out, struct cp_decision *d);

@@ -403,6 +403,74 @@ static void what_binds_is_cut_between_characters(void **state)
     }
 }
 
+/* With M given per cluster every policy decides as in a world of which it is the reference: order,
+ * powers and memory are those of that M, not of M_ref. */
+static void a_given_m_is_what_is_decided_for(void **state)
+{
+    (void)state;
+    int made = 0, fallbacks = 0;
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        for (uint64_t seed = 1; seed <= 40; seed++) {
+            struct situation s;
+            draw_situation(&s, seed);
+            struct cp_policy_args given = s.a;
+            int micro[3] = {1 + (int)(seed % 16), 1 + (int)(seed % 16), 1 + (int)(seed % 16)};
+            struct cp_plan p, q;
+            struct cp_decision d, e;
+            given.micro = micro;
+            given.choose_micro = s.a.choose_micro = false;
+            given.queues = s.a.queues = NULL; /* the price of M knows M_ref */
+            cp_err err = cp_policy_decide(CP_POLICIES[i], &given, &p, &d);
+            s.w.micro_ref = micro[0];
+            assert_int_equal(cp_policy_decide(CP_POLICIES[i], &s.a, &q, &e), err);
+            if (!err) {
+                assert_int_equal(p.cluster[0].micro_batches, micro[0]);
+                assert_memory_equal(p.cluster, q.cluster, (size_t)p.n_clusters * sizeof *p.cluster);
+                assert_string_equal(d.binding, e.binding);
+                made++;
+                fallbacks += strstr(d.binding, "does not fit") != NULL;
+                cp_plan_fini(&p);
+                cp_plan_fini(&q);
+            }
+            free_situation(&s);
+        }
+    }
+    assert_true(made > 60 && fallbacks > 5);
+}
+
+/* Each cluster has its own M; one that cannot be is refused before anything is computed with it. */
+static void a_given_m_belongs_to_its_cluster(void **state)
+{
+    (void)state;
+    struct cp_world w;
+    struct cp_plan p, again;
+    struct cp_decision d;
+    toy_world(&w, 2, 3, 4, 6);
+    int cuts[2][CP_DEVICES_MAX] = {{2, 2}, {4}}, micro[2] = {3, 11};
+    struct cp_policy_args a = {.world = &w,
+                               .order = CP_ORDER_1F1B,
+                               .micro = micro,
+                               .n_cuts = 2,
+                               .cuts = (const int(*)[CP_DEVICES_MAX])cuts};
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        assert_int_equal(cp_policy_decide(CP_POLICIES[i], &a, &p, &d), CP_OK);
+        assert_int_equal(p.cluster[0].micro_batches, 3);
+        assert_int_equal(p.cluster[1].micro_batches, 11);
+        a.incumbent = &p; /* of another M it is no plan for this round */
+        micro[1] = 12;
+        assert_int_equal(cp_policy_decide(CP_POLICIES[i], &a, &again, &d), CP_OK);
+        assert_int_equal(again.cluster[1].micro_batches, 12);
+        a.incumbent = NULL;
+        cp_plan_fini(&again);
+        cp_plan_fini(&p);
+        for (micro[1] = 0; micro[1] <= w.micro_max + 1; micro[1] += w.micro_max + 1) {
+            refusal(&a, CP_POLICIES[i]->name, CP_E_PLAN, "c2: ");
+        }
+        micro[1] = 11;
+    }
+    cp_world_fini(&w);
+}
+
 /* Every allocation of a decision fails once: E_NOMEM, nothing written, nothing left behind. */
 static void every_allocation_may_fail(void **state)
 {
@@ -450,6 +518,8 @@ int main(void)
         cmocka_unit_test(queues_are_checked),
         cmocka_unit_test(static_cuts),
         cmocka_unit_test(static_chooses_its_order),
+        cmocka_unit_test(a_given_m_is_what_is_decided_for),
+        cmocka_unit_test(a_given_m_belongs_to_its_cluster),
         cmocka_unit_test(what_binds_is_cut_between_characters),
         cmocka_unit_test(every_allocation_may_fail),
     };
