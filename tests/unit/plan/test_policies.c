@@ -446,27 +446,28 @@ static void a_given_m_belongs_to_its_cluster(void **state)
     struct cp_plan p, again;
     struct cp_decision d;
     toy_world(&w, 2, 3, 4, 6);
-    int cuts[2][CP_DEVICES_MAX] = {{2, 2}, {4}}, micro[2] = {3, 11};
+    int cuts[2][CP_DEVICES_MAX] = {{2, 2}, {4}}, micro[2];
     struct cp_policy_args a = {.world = &w,
                                .order = CP_ORDER_1F1B,
                                .micro = micro,
                                .n_cuts = 2,
                                .cuts = (const int(*)[CP_DEVICES_MAX])cuts};
     for (int i = 0; CP_POLICIES[i]; i++) {
+        micro[0] = micro[1] = w.micro_ref;
         assert_int_equal(cp_policy_decide(CP_POLICIES[i], &a, &p, &d), CP_OK);
-        assert_int_equal(p.cluster[0].micro_batches, 3);
-        assert_int_equal(p.cluster[1].micro_batches, 11);
         a.incumbent = &p; /* of another M it is no plan for this round */
-        micro[1] = 12;
+        micro[0] = 3;
+        micro[1] = 11;
         assert_int_equal(cp_policy_decide(CP_POLICIES[i], &a, &again, &d), CP_OK);
-        assert_int_equal(again.cluster[1].micro_batches, 12);
+        assert_int_equal(again.cluster[0].micro_batches, 3);
+        assert_int_equal(again.cluster[1].micro_batches, 11);
         a.incumbent = NULL;
         cp_plan_fini(&again);
         cp_plan_fini(&p);
-        for (micro[1] = 0; micro[1] <= w.micro_max + 1; micro[1] += w.micro_max + 1) {
-            refusal(&a, CP_POLICIES[i]->name, CP_E_PLAN, "c2: ");
-        }
-        micro[1] = 11;
+        micro[1] = 0;
+        refusal(&a, CP_POLICIES[i]->name, CP_E_PLAN, "c2: 0 micro-batches are asked for; 1 to 16");
+        micro[1] = w.micro_max + 1;
+        refusal(&a, CP_POLICIES[i]->name, CP_E_PLAN, "c2: 17 micro-batches are asked for");
     }
     cp_world_fini(&w);
 }
