@@ -363,17 +363,17 @@ static void baselines(FILE *f, const json_t *doc)
     ui_table_add(t, "this run");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *b = json_array_get(list, i);
-        bool feasible = doc_bool(b, "feasible"), none = !feasible && doc_int(b, "rounds", 0) == 0;
-        double other_s = none ? NAN : doc_number(b, "latency_s");
+        bool feasible = doc_bool(b, "feasible");
+        double other_s = doc_number(b, "latency_s"); /* null where it has no plan at all */
         ui_table_add(t, "%s", doc_text(b, "policy"));
         ui_table_add(t, "%s", ui_time(other_s).s);
         ui_table_add(t, isfinite(other_s) ? "%.2f x" : "-", other_s / latency_s);
-        ui_table_add(t, "%s", ui_energy(none ? NAN : doc_number(b, "energy_j")).s);
-        ui_table_add(t, "%s", ui_bytes(none ? NAN : doc_number(b, "mem_peak_bytes")).s);
+        ui_table_add(t, "%s", ui_energy(doc_number(b, "energy_j")).s);
+        ui_table_add(t, "%s", ui_bytes(doc_number(b, "mem_peak_bytes")).s);
         ui_table_add(t, "%s%s",
-                     feasible ? "modelled, not trained"
-                     : none   ? "not possible: "
-                              : "as if memory had no limit; in truth not possible: ",
+                     feasible             ? "modelled, not trained"
+                     : !isfinite(other_s) ? "not possible: "
+                                          : "as if memory had no limit; in truth not possible: ",
                      feasible ? "" : doc_text(b, "why"));
     }
     ui_table_print(t, f, 2);

@@ -1,6 +1,7 @@
 /* run: a training run, with its events and its result. */
 #include "api/run.h"
 
+#include "api/baseline.h"
 #include "api/round_json.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -99,8 +100,8 @@ static cp_err on_round(void *arg, const struct cp_round_report *round)
     struct cp_runner *r = arg;
     size_t n = json_array_size(r->rounds_log);
     json_t *j = cp_round_json(&r->job, round, n ? json_array_get(r->rounds_log, n - 1) : NULL);
+    json_object_set_new(j, "baselines", cp_baselines_round(&r->job, round));
     char *line = json_dumps(j, JSON_COMPACT);
-    cp_baselines_add(r->baseline, &r->job, round);
     json_array_append(r->rounds_log, j);
     if (line) {
         fprintf(r->metrics, "%s\n", line);
@@ -232,7 +233,7 @@ static json_t *result_json(const struct cp_runner *r, bool interrupted)
     json_object_set_new(j, "params_sha256", json_string(sha));
     json_object_set_new(j, "checkpoint", json_string(cp_str_text(&r->checkpoint)));
     json_object_set_new(j, "interrupted", json_boolean(interrupted));
-    json_object_set_new(j, "baselines", cp_baselines_json(r->baseline));
+    json_object_set_new(j, "baselines", cp_baselines_json(r->rounds_log));
     json_object_set_new(j, "files",
                         json_pack("{s:s, s:s, s:s, s:s, s:s}", "config", "config.yaml", "metrics",
                                   "metrics.jsonl", "trace", "trace.json", "log", "log.txt", "plan",
@@ -375,7 +376,6 @@ static cp_err run(struct cp_runner *r, char **json)
         return cp_api_dump(json_pack("{s:b}", "ok", 1), json);
     }
     struct cp_str yaml = {0};
-    cp_baselines_init(r->baseline);
     cp_err err = cp_runner_open_folder(r, &yaml);
     if (!err) {
         err = train(r, &yaml, json);

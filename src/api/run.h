@@ -2,7 +2,6 @@
 #ifndef CP_API_RUN_H
 #define CP_API_RUN_H
 
-#include "api/baseline.h"
 #include "api/internal.h"
 #include "node/edge.h"
 #include "store/store.h"
@@ -26,7 +25,6 @@ struct cp_runner {
     struct cp_tfevents *tb;
     struct cp_trace *trace;
     json_t *rounds_log; /* array */
-    struct cp_baseline baseline[CP_BASELINES];
     double wall_s; /* training in this process */
 };
 
