@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH = 16, WORD_MAX = 100 };
+enum { BATCH_MAX = 16, ACTIVATION_BYTES_MAX = 1 << 28, WORD_MAX = 100 };
 
 struct collapipe_model {
     struct cp_ckpt_meta meta;
@@ -21,7 +21,8 @@ struct collapipe_model {
     struct cp_segment *seg; /* the whole model */
     int32_t *ids, *len, *label;
     int64_t *sample;
-    float *scores; /* [BATCH * C] probabilities of the last batch */
+    int batch;     /* samples in one forward */
+    float *scores; /* [batch * C] probabilities of the last batch */
     struct cp_str dir;
 };
 
@@ -68,14 +69,26 @@ static cp_err load_vocab(collapipe_model *m)
     return CP_OK;
 }
 
+/* A segment keeps the activations of all its layers, so a large model takes fewer samples. */
+static int batch_of(const struct cp_shape *s)
+{
+    int b = BATCH_MAX;
+    while (b > 1 && cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, 1, 0).slot_bytes >
+                        ACTIVATION_BYTES_MAX) {
+        b /= 2;
+    }
+    return b;
+}
+
 static cp_err load_weights(collapipe_model *m)
 {
     const struct cp_shape *s = &m->meta.shape;
     int n = cp_shape_blocks(s);
     float **block = NULL;
     m->mem.name = "model";
-    CP_TRY(
-        cp_segment_new(s, 0, s->layers + 1, BATCH, s->max_len, 1, CP_OPTIM_SGD, &m->mem, &m->seg));
+    m->batch = batch_of(s);
+    CP_TRY(cp_segment_new(s, 0, s->layers + 1, m->batch, s->max_len, 1, CP_OPTIM_SGD, &m->mem,
+                          &m->seg));
     CP_TRY(cp_mem_array(&m->mem, (size_t)n, sizeof *block, &block));
     for (int k = 0; k < n; k++) {
         block[k] = cp_segment_plane(m->seg, k, CP_PLANE_W);
@@ -92,11 +105,12 @@ static cp_err open_model(collapipe_model *m, const char *dir)
     CP_TRY(load_vocab(m));
     CP_TRY(load_weights(m));
     size_t classes = (size_t)m->meta.shape.classes, len = (size_t)m->meta.shape.max_len;
-    CP_TRY(cp_mem_array(&m->mem, BATCH * len, sizeof *m->ids, &m->ids));
-    CP_TRY(cp_mem_array(&m->mem, BATCH, sizeof *m->len, &m->len));
-    CP_TRY(cp_mem_array(&m->mem, BATCH, sizeof *m->label, &m->label));
-    CP_TRY(cp_mem_array(&m->mem, BATCH, sizeof *m->sample, &m->sample));
-    return cp_mem_array(&m->mem, BATCH * classes, sizeof *m->scores, &m->scores);
+    size_t batch = (size_t)m->batch;
+    CP_TRY(cp_mem_array(&m->mem, batch * len, sizeof *m->ids, &m->ids));
+    CP_TRY(cp_mem_array(&m->mem, batch, sizeof *m->len, &m->len));
+    CP_TRY(cp_mem_array(&m->mem, batch, sizeof *m->label, &m->label));
+    CP_TRY(cp_mem_array(&m->mem, batch, sizeof *m->sample, &m->sample));
+    return cp_mem_array(&m->mem, batch * classes, sizeof *m->scores, &m->scores);
 }
 
 int collapipe_model_open(const char *dir, collapipe_model **out)
@@ -168,7 +182,7 @@ static void run_batch(collapipe_model *m, const struct cp_tokens *tokens, int64_
 static cp_err make_tokens(const collapipe_model *m, const struct cp_dataset *ds,
                           struct cp_tokens *out)
 {
-    struct cp_tokenizer tok = {m->vocab, true, WORD_MAX};
+    struct cp_tokenizer tok = {m->vocab, m->meta.lower_case, WORD_MAX};
     return cp_tokens_make(&tok, ds, m->meta.shape.max_len, out);
 }
 
@@ -197,8 +211,8 @@ static cp_err predict(collapipe_model *m, const struct cp_dataset *ds, char **js
     json_t *list = json_array();
     int classes = m->meta.shape.classes;
     cp_err err = make_tokens(m, ds, &tokens);
-    for (int64_t at = 0; at < ds->n && !err; at += BATCH) {
-        int b = (int)(ds->n - at < BATCH ? ds->n - at : BATCH);
+    for (int64_t at = 0; at < ds->n && !err; at += m->batch) {
+        int b = (int)(ds->n - at < m->batch ? ds->n - at : m->batch);
         struct cp_head_result head = {0};
         run_batch(m, &tokens, at, b, &head);
         for (int i = 0; i < b; i++) {
@@ -332,8 +346,8 @@ static cp_err evaluate(collapipe_model *m, const struct cp_dataset *ds, char **j
     double loss = 0;
     CP_TRY(cp_confusion_init(&conf, m->meta.n_classes));
     cp_err err = make_tokens(m, ds, &tokens);
-    for (int64_t at = 0; at < ds->n && !err; at += BATCH) {
-        int b = (int)(ds->n - at < BATCH ? ds->n - at : BATCH);
+    for (int64_t at = 0; at < ds->n && !err; at += m->batch) {
+        int b = (int)(ds->n - at < m->batch ? ds->n - at : m->batch);
         run_batch(m, &tokens, at, b, &head);
         loss += head.loss_sum;
         for (int i = 0; i < b; i++) {

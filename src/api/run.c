@@ -133,7 +133,7 @@ static cp_err on_save(void *arg, const struct cp_edge *e, int rounds_done)
     cp_err err = log ? cp_snapshot_save(r->dir.p, e, rounds_done, log, &r->checkpoint)
                      : cp_fail(CP_E_NOMEM, "out of memory");
     free(log);
-    if (err == CP_E_NOSPACE && rounds_done < cp_runner_config(r)->fed.rounds) {
+    if (err == CP_E_NOSPACE && !stop_wanted && rounds_done < cp_runner_config(r)->fed.rounds) {
         cp_log(CP_LOG_WARN, "round %d was not saved, training goes on: %s", rounds_done,
                cp_err_text());
         return CP_OK;

@@ -17,13 +17,20 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+enum { LOCK_TRIES = 10, LOCK_PAUSE_US = 20000 };
+
 static cp_err take_lock(struct cp_runner *r)
 {
     struct cp_str path = {0};
     cp_err err = cp_api_path(r->dir.p, ".lock", &path);
     if (!err) {
         r->lock = open(path.p, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-        if (r->lock < 0 || flock(r->lock, LOCK_EX | LOCK_NB) != 0) {
+        bool held = r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) == 0;
+        for (int i = 0; i < LOCK_TRIES && r->lock >= 0 && !held; i++) {
+            usleep(LOCK_PAUSE_US); /* runs list looks at the lock for a moment */
+            held = flock(r->lock, LOCK_EX | LOCK_NB) == 0;
+        }
+        if (!held) {
             err = cp_fail(CP_E_IO, "cannot lock the run folder %s: %s", r->dir.p,
                           errno == EWOULDBLOCK ? "another process is working on it"
                                                : strerror(errno));
@@ -58,6 +65,77 @@ static cp_err make_folder(struct cp_runner *r)
         }
     }
     return cp_fail(CP_E_IO, "there are too many runs named %s", name);
+}
+
+/* Settings that may change when a run goes on: how long, how it is kept, how long to wait. */
+static bool may_change(const char *group, const char *line)
+{
+    static const char *const KEYS[] = {"fed rounds", "fed deadline_s",  "net wait_s",
+                                       "run keep",   "run save_every",  "run events",
+                                       "run dir",    "eval max_samples"};
+    for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++) {
+        const char *key = strchr(KEYS[i], ' ') + 1;
+        size_t g = (size_t)(key - KEYS[i]) - 1, n = strlen(key);
+        line += strspn(line, " ");
+        if (strlen(group) == g && strncmp(group, KEYS[i], g) == 0 && strncmp(line, key, n) == 0 &&
+            line[n] == ':') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next line of a text, without its end; false after the last. */
+static bool next_line(const char **at, char *line, size_t size)
+{
+    size_t n = strcspn(*at, "\n");
+    if (**at == 0) {
+        return false;
+    }
+    snprintf(line, size, "%.*s", (int)n, *at);
+    *at += n + ((*at)[n] == '\n');
+    return true;
+}
+
+/* A resumed run keeps its settings: both texts are resolved YAML, one value a line. */
+static cp_err check_same(const char *before, const char *now)
+{
+    char group[64] = "", a[512], b[512];
+    for (;;) {
+        bool more_a = next_line(&before, a, sizeof a), more_b = next_line(&now, b, sizeof b);
+        if (!more_a && !more_b) {
+            return CP_OK;
+        }
+        if (more_a && a[0] != ' ') {
+            snprintf(group, sizeof group, "%.*s", (int)strcspn(a, ":"), a);
+        }
+        if (!more_a || !more_b || (strcmp(a, b) != 0 && !may_change(group, a))) {
+            return cp_fail(CP_E_CONFIG,
+                           "a resumed run keeps its settings, but under '%s' the run has '%s' and "
+                           "the configuration now '%s'; collapipe run --resume without further "
+                           "settings goes on as it was",
+                           group, more_a ? a + strspn(a, " ") : "nothing",
+                           more_b ? b + strspn(b, " ") : "nothing");
+        }
+    }
+}
+
+static cp_err check_settings(const struct cp_runner *r, const struct cp_str *yaml)
+{
+    struct cp_str path = {0}, before = {0};
+    cp_err err = cp_api_path(r->dir.p, "config.yaml", &path);
+    if (!err) {
+        err = cp_file_read(path.p, (size_t)1 << 24, &before);
+    }
+    if (!err) {
+        err = check_same(cp_str_text(&before), cp_str_text(yaml));
+    }
+    if (!err) {
+        err = cp_file_write(path.p, yaml->p, yaml->len);
+    }
+    cp_str_fini(&path);
+    cp_str_fini(&before);
+    return err;
 }
 
 /* A run is named by its folder, or by its name in the folder of runs. */
@@ -177,8 +255,8 @@ cp_err cp_runner_open_folder(struct cp_runner *r, struct cp_str *yaml)
     if (!err) {
         err = cp_conf_yaml(r->cfg->conf, yaml);
     }
-    if (!err && !r->resumed) {
-        err = write_head(r, yaml);
+    if (!err) {
+        err = r->resumed ? check_settings(r, yaml) : write_head(r, yaml);
     }
     if (!err) {
         err = open_append(r, "log.txt", &r->log);

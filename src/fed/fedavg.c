@@ -46,8 +46,8 @@ cp_err cp_fedavg_add(struct cp_fedavg *a, double weight, const cp_real *params)
         seen += x - x;
     }
     if (!(seen == 0)) {
-        return cp_fail(CP_E_NONFINITE, "the update has a value that is not finite; it was refused "
-                                       "and the model of the last round is kept");
+        return cp_fail(CP_E_NONFINITE, "the update has a value that is not finite; it was refused, "
+                                       "and the last checkpoint is as it was");
     }
     return CP_OK;
 }

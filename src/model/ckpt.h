@@ -20,6 +20,7 @@ struct cp_ckpt_meta {
     struct cp_shape shape;
     int n_classes;
     char **class_names; /* [n_classes], owned */
+    bool lower_case;    /* the tokenizer lower-cases and strips accents */
 };
 void cp_ckpt_meta_fini(struct cp_ckpt_meta *meta);
 
@@ -36,8 +37,10 @@ struct cp_ckpt_model {
 /* Writes the four files into dir, which exists. */
 CP_NODISCARD cp_err cp_ckpt_save_model(const char *dir, const struct cp_ckpt_model *model);
 
-/* Reads config.json. What we would compute differently (another activation, relative positions, a
- * decoder) is E_CKPT that names it, never replaced. *out is owned by the caller on success. */
+/* Reads config.json and, if it is there, tokenizer_config.json: without it, or without its
+ * do_lower_case, the tokenizer lower-cases, as in transformers. What we would compute differently
+ * (another activation, relative positions, a decoder, accents that do not follow the case) is
+ * E_CKPT that names it, never replaced. *out is owned by the caller on success. */
 CP_NODISCARD cp_err cp_ckpt_load_meta(const char *dir, struct cp_ckpt_meta *out);
 
 /* Reads parameters of every block whose pointer is not NULL. A missing or misshapen tensor is
@@ -87,7 +90,10 @@ CP_NODISCARD cp_err cp_ckpt_verify(const char *dir);
 CP_NODISCARD cp_err cp_ckpt_latest(const char *run_dir, struct cp_str *out);
 
 /* Removes complete checkpoints but the newest keep (>= 1), and what interrupted saves left. Damaged
- * ones do not count, and stay for people to look at. Only one process may work on a run folder. */
-CP_NODISCARD cp_err cp_ckpt_prune(const char *run_dir, int keep);
+ * ones do not count, and stay for people to look at; damage is told by names and sizes, contents
+ * are not hashed. So current, name or path of the checkpoint that the run stands on (NULL or "":
+ * none), is never removed, and newer ones, which the run passed over, neither count nor are
+ * removed. Only one process may work on a run folder. */
+CP_NODISCARD cp_err cp_ckpt_prune(const char *run_dir, int keep, const char *current);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CONFIG_MAX_BYTES = 8 << 20, CLASSES_MAX = 1 << 15 };
 
@@ -214,6 +215,42 @@ static cp_err read_classes(const json_t *config, const char *path, struct cp_ckp
     return CP_OK;
 }
 
+/* strip_accents: null or missing follows do_lower_case, and our tokenizer knows no other way. */
+static cp_err read_tokenizer(const json_t *config, const char *path, bool *lower_case)
+{
+    const json_t *lower = json_object_get(config, "do_lower_case");
+    const json_t *strip = json_object_get(config, "strip_accents");
+    if (lower && !json_is_boolean(lower)) {
+        return cp_fail(CP_E_CKPT, "%s: 'do_lower_case' is neither true nor false", path);
+    }
+    bool lowers = !lower || json_is_true(lower);
+    if (strip && !json_is_null(strip) && !(lowers ? json_is_true(strip) : json_is_false(strip))) {
+        return cp_fail(CP_E_CKPT,
+                       "%s: 'strip_accents' is not null and not as 'do_lower_case', which is %s; "
+                       "only tokenizers that do both or neither are supported",
+                       path, lowers ? "true" : "false");
+    }
+    *lower_case = lowers;
+    return CP_OK;
+}
+
+static cp_err load_tokenizer(const char *dir, bool *lower_case)
+{
+    struct cp_str path = {0};
+    json_t *config = NULL;
+    cp_err err;
+    cp_str_printf(&path, "%s/tokenizer_config.json", dir);
+    CP_TRY_GOTO(err, cp_str_check(&path), out);
+    if (access(path.p, F_OK) == 0) {
+        CP_TRY_GOTO(err, cp_ckpt_read_json(path.p, CONFIG_MAX_BYTES, &config), out);
+    }
+    err = read_tokenizer(config, path.p, lower_case);
+out:
+    json_decref(config);
+    cp_str_fini(&path);
+    return err;
+}
+
 void cp_ckpt_meta_fini(struct cp_ckpt_meta *meta)
 {
     for (int i = 0; meta->class_names && i < meta->n_classes; i++) {
@@ -235,6 +272,7 @@ cp_err cp_ckpt_load_meta(const char *dir, struct cp_ckpt_meta *out)
     CP_TRY_GOTO(err, check_kind(config, path.p), fail);
     CP_TRY_GOTO(err, read_shape(config, path.p, &meta.shape), fail);
     CP_TRY_GOTO(err, read_classes(config, path.p, &meta), fail);
+    CP_TRY_GOTO(err, load_tokenizer(dir, &meta.lower_case), fail);
     err = cp_shape_check(&meta.shape);
     if (err) {
         err = cp_fail_in(CP_E_CKPT, "%s", path.p);

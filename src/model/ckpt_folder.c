@@ -419,10 +419,12 @@ static cp_err remove_checkpoint(const char *path)
     return err;
 }
 
-cp_err cp_ckpt_prune(const char *run_dir, int keep)
+cp_err cp_ckpt_prune(const char *run_dir, int keep, const char *current)
 {
     struct numbers all = {0};
     struct cp_str path = {0};
+    const char *slash = current ? strrchr(current, '/') : NULL;
+    int64_t stands_on = current ? number_of(slash ? slash + 1 : current) : -1;
     int complete = 0;
     assert(keep >= 1);
     cp_err err = each_entry(run_dir, remove_leftover, &run_dir);
@@ -430,6 +432,9 @@ cp_err cp_ckpt_prune(const char *run_dir, int keep)
         err = list_numbers(run_dir, &all);
     }
     for (size_t i = 0; !err && i < all.n; i++) {
+        if (stands_on >= 0 && all.v[i] > stands_on) {
+            continue;
+        }
         err = join_number(&path, run_dir, all.v[i]);
         if (!err && check_folder(path.p, false) == CP_OK && ++complete > keep) {
             err = remove_checkpoint(path.p);

@@ -22,7 +22,7 @@ static cp_err check(const struct cp_shape *s, int first, int last, int b_max, in
                        "for 1 to %d; change max_len or cut the text",
                        t_max, s->max_len);
     }
-    /* so that b*t*D and b*H*t*t fit the int of BLAS and of loops, with room */
+    /* so that b*t*D and b*t*F fit the int of BLAS and of loops, with room; b*H*t*t is size_t */
     int64_t most = (int64_t)1 << 30, row = (int64_t)t_max * (s->width > s->ffn ? s->width : s->ffn);
     if (b_max < 1 || row > most / b_max) {
         return cp_fail(CP_E_CONFIG,

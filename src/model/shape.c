@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 /* Products such as max_len * width must fit the int of BLAS. */
-enum { LAYERS_MAX = 4096, SIZE_LIMIT = 1 << 15, ROWS_MAX = 1 << 24 };
+enum { SIZE_LIMIT = 1 << 15, ROWS_MAX = 1 << 24 };
 
 static cp_err check_size(const char *field, int32_t value, int32_t least, int32_t most)
 {
@@ -18,7 +18,7 @@ static cp_err check_size(const char *field, int32_t value, int32_t least, int32_
 
 cp_err cp_shape_check(const struct cp_shape *s)
 {
-    CP_TRY(check_size("layers", s->layers, 1, LAYERS_MAX));
+    CP_TRY(check_size("layers", s->layers, 1, CP_LAYERS_LIMIT));
     CP_TRY(check_size("width", s->width, 1, SIZE_LIMIT));
     CP_TRY(check_size("heads", s->heads, 1, SIZE_LIMIT));
     CP_TRY(check_size("ffn", s->ffn, 1, ROWS_MAX));

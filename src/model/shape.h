@@ -15,8 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Arrays of one element per block have CP_LAYERS_LIMIT + 2 elements. */
+enum { CP_LAYERS_LIMIT = 64 };
+
 struct cp_shape {
-    int32_t layers;  /* L, encoder layers */
+    int32_t layers;  /* L, encoder layers, 1..CP_LAYERS_LIMIT */
     int32_t width;   /* D, hidden size */
     int32_t heads;   /* H, divides D */
     int32_t ffn;     /* F, intermediate size */

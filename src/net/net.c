@@ -204,9 +204,11 @@ static cp_err fail_timeout(const struct cp_net *net, int self, uint32_t types,
 static cp_err fail_from(const struct cp_net *net, struct cp_msg *m)
 {
     int code = m->key.block;
-    const char *text = m->payload;
-    cp_err err = cp_fail(code > CP_OK && code < CP_ERR_COUNT ? (cp_err)code : CP_E_PEER, "%s: %.*s",
-                         cp_net_name(net, m->key.from), (int)m->bytes, text);
+    const char *text = m->payload, *name = cp_net_name(net, m->key.from);
+    size_t n = strlen(name);
+    bool named = m->bytes > n && strncmp(text, name, n) == 0 && text[n] == ':';
+    cp_err err = cp_fail(code > CP_OK && code < CP_ERR_COUNT ? (cp_err)code : CP_E_PEER, "%s%s%.*s",
+                         named ? "" : name, named ? "" : ": ", (int)m->bytes, text);
     cp_msg_free(m);
     return err;
 }

@@ -68,6 +68,39 @@ int cp_cast_device(const struct cp_cast *cast, int cluster, int device)
     return cast->cu[cluster] + 1 + device;
 }
 
+static bool fits(const struct cp_cast *cast, int cluster, const struct cp_cluster_plan *p)
+{
+    int devices = cast->head[cluster] - cast->cu[cluster] - 1, layers = 0;
+    if (p->segments < 1 || p->segments > devices) {
+        return false;
+    }
+    for (int s = 0; s < p->segments; s++) {
+        if (p->device[s] < 0 || p->device[s] >= devices || p->layers[s] < 1 ||
+            p->layers[s] > cast->layers) {
+            return false;
+        }
+        layers += p->layers[s];
+    }
+    return layers == cast->layers;
+}
+
+cp_err cp_cast_check(const struct cp_cast *cast, const struct cp_plan *plan)
+{
+    if (plan->n_clusters != cast->n_clusters) {
+        return cp_fail(CP_E_PROTO, "the plan is for %d clusters, there are %d", plan->n_clusters,
+                       cast->n_clusters);
+    }
+    for (int c = 0; c < plan->n_clusters; c++) {
+        if (!fits(cast, c, &plan->cluster[c])) {
+            return cp_fail(CP_E_PROTO,
+                           "the plan of cluster %d names devices that are not there, or does not "
+                           "place %d layers",
+                           c + 1, cast->layers);
+        }
+    }
+    return CP_OK;
+}
+
 void cp_cast_owners(const struct cp_cast *cast, int cluster, const struct cp_cluster_plan *plan,
                     int *owner)
 {

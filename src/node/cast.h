@@ -25,13 +25,17 @@ struct cp_cast {
     int layers, n_clusters, n_nodes;
     struct cp_cast_node *node; /* [n_nodes] */
     const char **names;        /* [n_nodes], into node[] */
-    int *cu, *head;            /* [n_clusters] node ids */
+    int *cu, *head;            /* [n_clusters] node ids; devices lie between them */
 };
 
 CP_NODISCARD cp_err cp_cast_init(struct cp_cast *cast, const struct cp_world *w, int layers);
 void cp_cast_fini(struct cp_cast *cast);
 
 int cp_cast_device(const struct cp_cast *cast, int cluster, int device);
+
+/* A plan that came as text has these clusters, devices and layers: E_PROTO otherwise. Everything
+ * below relies on it; whether the plan is a good one is cp_plan_check's to say. */
+CP_NODISCARD cp_err cp_cast_check(const struct cp_cast *cast, const struct cp_plan *plan);
 
 /* The node that owns each block 0..L+1 of a cluster under a plan: owner[L + 2]. */
 void cp_cast_owners(const struct cp_cast *cast, int cluster, const struct cp_cluster_plan *plan,

@@ -146,7 +146,7 @@ const struct cp_opt CP_CONFIG_TABLE[] = {
      .type = CP_OPT_BOOL,
      .offset = AT(deterministic),
      .def = "true",
-     .help = "pin what must be pinned for bitwise equal results (one thread per node)"},
+     .help = "bitwise equal results; this version has no faster way that gives them up"},
 
     {.key = "run.dir",
      .type = CP_OPT_STRING,

@@ -84,7 +84,6 @@ void cp_edge_fini(struct cp_edge *e)
     cp_mem_free(e->node);
     cp_mem_free(e->move);
     cp_plan_fini(&e->plan);
-    cp_plan_fini(&e->previous);
     cp_world_fini(&e->world);
     cp_world_fini(&e->mean);
     cp_queues_fini(&e->queues);
@@ -146,8 +145,7 @@ static cp_err decide(struct cp_edge *e, int round)
         e->n_moves = cp_plan_diff(&e->plan, &plan, e->job->shape.layers, e->move, e->max_moves);
     }
     plan.gen = e->plan.n_clusters ? e->plan.gen + !same_plan(&e->plan, &plan) : 1;
-    cp_plan_fini(&e->previous);
-    e->previous = e->plan;
+    cp_plan_fini(&e->plan);
     e->plan = plan;
     cp_world_fini(&e->world);
     e->world = w;
@@ -239,10 +237,12 @@ static cp_err train(struct cp_edge *e, int round)
         CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_TRAIN, e->plan.gen, edge_key(round, CP_ANY),
                             e->job->cast.cu[c], &t, sizeof t));
     }
+    int64_t end = deadline(e); /* one for all steps of the round */
     while (open > 0) {
         struct cp_msg *m;
         struct cp_wire_progress p = {0};
-        CP_TRY(wait_any(e, CP_MSG_PROGRESS, CP_ANY, CP_ANY, &m));
+        struct cp_key any = {CP_ANY, CP_ANY, CP_ANY, CP_ANY, CP_ANY};
+        CP_TRY(cp_net_wait(e->net, CP_NODE_EDGE, 1u << CP_MSG_PROGRESS, any, end, &m));
         int c = e->job->cast.node[m->key.from].cluster;
         CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &p, sizeof p));
         take_progress(e, round, c, &p);
@@ -483,11 +483,15 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
 static cp_err begin(struct cp_edge *e)
 {
     bool resumed = e->start_round > 0;
-    if (!resumed) {
-        CP_TRY(decide(e, 0));
-    } else { /* the plan of this round was decided before the checkpoint, with these queues */
+    if (resumed && e->decided) { /* before the checkpoint, with these queues */
         CP_TRY(cp_job_world(e->job, e->start_round, false, &e->world));
         CP_TRY(copy_queues(&e->seen_queues, &e->queues));
+        cp_err err = cp_plan_check(&e->plan, &e->world);
+        if (err) {
+            return cp_fail_in(err, "the plan of the checkpoint, for round %d", e->start_round + 1);
+        }
+    } else {
+        CP_TRY(decide(e, e->start_round));
     }
     CP_TRY(send_plan(e, resumed));
     if (resumed && e->job->config->fed.moments == CP_MOMENTS_KEEP) {

@@ -56,7 +56,7 @@ struct cp_edge {
     struct cp_mem mem, msg_mem;
     cp_real *block[CP_BLOCKS_MAX]; /* the global model, block by block */
     struct cp_fedavg avg;
-    struct cp_plan plan, previous; /* previous: owner of the moves into plan; n_clusters 0: none */
+    struct cp_plan plan;
     struct cp_world world, mean;
     struct cp_queues queues, seen_queues;
     struct cp_decision decision;
@@ -64,6 +64,7 @@ struct cp_edge {
     struct cp_msg **state;         /* [n_clusters * n_blocks], optimizer state for a checkpoint */
     struct cp_node_report *node;   /* [n_nodes] */
     int start_round;               /* > 0: resumed, state[] holds what the owners get */
+    bool decided; /* resumed: plan is that of start_round; else of the round before it */
     struct cp_edge_sums {
         double loss_sum;
         int64_t labelled, samples;

@@ -93,8 +93,13 @@ static void set_device(struct cp_device *d, const struct cp_config_device *from,
     snprintf(d->name, sizeof d->name, "%s", from->name ? from->name : "cu");
 }
 
-static cp_err check_name(const char *name, const char *what)
+/* reserved: the name that a node of another role has in full names ("c1.cu", "edge.c1"). */
+static cp_err check_name(const char *name, const char *what, const char *reserved)
 {
+    if (strcmp(name, reserved) == 0) {
+        return cp_fail(CP_E_CONFIG, "clusters: a %s cannot be named %s, another node is", what,
+                       name);
+    }
     if (strlen(name) == 0 || strlen(name) >= CP_WORLD_NAME || strpbrk(name, ". /")) {
         return cp_fail(CP_E_CONFIG,
                        "clusters: the %s name '%.40s' must have 1 to %d characters, none of them a "
@@ -108,7 +113,7 @@ static cp_err set_cluster(struct cp_cluster *cl, const struct cp_config_cluster 
                           const struct cp_config *c)
 {
     const struct cp_config_device *devices = from->devices.items;
-    CP_TRY(check_name(from->name, "cluster"));
+    CP_TRY(check_name(from->name, "cluster", "edge"));
     snprintf(cl->name, sizeof cl->name, "%s", from->name);
     set_device(&cl->cu, &from->cu, c);
     cl->edge_x_m = from->distance_m;
@@ -118,7 +123,7 @@ static cp_err set_cluster(struct cp_cluster *cl, const struct cp_config_cluster 
         return cp_fail(CP_E_PLAN, "cluster %s has no devices: add some under clusters", cl->name);
     }
     for (int k = 0; k < cl->n_devices; k++) {
-        CP_TRY(check_name(devices[k].name, "device"));
+        CP_TRY(check_name(devices[k].name, "device", "cu"));
         for (int i = 0; i < k; i++) {
             if (strcmp(devices[i].name, devices[k].name) == 0) {
                 return cp_fail(CP_E_CONFIG, "cluster %s has two devices named %s", cl->name,
@@ -225,23 +230,36 @@ static cp_err check_changes(struct cp_job *job)
     return CP_OK;
 }
 
-static cp_err set_cuts(struct cp_job *job)
+static cp_err check_cuts(const struct cp_job *job)
 {
     const struct cp_conf_cuts *cuts = &job->config->plan.cuts;
-    if (cuts->n == 0 || strcmp(job->policy->name, "static") != 0) {
-        return CP_OK; /* only this policy looks at them */
-    }
     if (cuts->n != (size_t)job->base.n_clusters) {
         return cp_fail(CP_E_PLAN, "plan.cuts has %zu lists, there are %d clusters", cuts->n,
                        job->base.n_clusters);
     }
-    CP_TRY(cp_mem_array(NULL, cuts->n, sizeof *job->cuts, &job->cuts));
     for (size_t c = 0; c < cuts->n; c++) {
         if (cuts->row[c].n > (size_t)job->base.cluster[c].n_devices) {
             return cp_fail(CP_E_PLAN, "plan.cuts: %zu numbers for cluster %s, which has %d devices",
                            cuts->row[c].n, job->base.cluster[c].name,
                            job->base.cluster[c].n_devices);
         }
+    }
+    return CP_OK;
+}
+
+/* Cuts that do not fit the clusters are a mistake only if the policy wants them. */
+static cp_err set_cuts(struct cp_job *job)
+{
+    const struct cp_conf_cuts *cuts = &job->config->plan.cuts;
+    if (cuts->n == 0) {
+        return CP_OK;
+    }
+    cp_err err = check_cuts(job);
+    if (err) {
+        return strcmp(job->policy->name, "static") == 0 ? err : CP_OK;
+    }
+    CP_TRY(cp_mem_array(NULL, cuts->n, sizeof *job->cuts, &job->cuts));
+    for (size_t c = 0; c < cuts->n; c++) {
         for (size_t k = 0; k < cuts->row[c].n; k++) {
             job->cuts[c][k] = cuts->row[c].v[k];
         }
@@ -394,7 +412,7 @@ struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct 
         .choose_order = choose_order,
         .choose_micro = c->plan.batch_mode == CP_BATCH_FIXED_B,
         .seed = job->seed,
-        .n_cuts = (int)c->plan.cuts.n,
+        .n_cuts = job->cuts ? job->base.n_clusters : 0,
         .cuts = (const int(*)[CP_DEVICES_MAX])job->cuts,
     };
 }

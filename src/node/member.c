@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+/* A stand-by hears nothing while a round is trained, collected, evaluated and saved, each of which
+ * has the deadline of a round at the edge. */
+enum { IDLE_ROUNDS = 4 };
+
 cp_err cp_wire_take(struct cp_net *net, int self, struct cp_msg *m, void *out, size_t bytes)
 {
     cp_err err = CP_OK;
@@ -99,7 +103,13 @@ static cp_err read_plan(struct cp_member *m, const struct cp_msg *msg, struct cp
         return cp_fail(CP_E_PROTO, "%s: malformed PLAN", cp_net_name(m->net, m->self));
     }
     memcpy(head, msg->payload, sizeof *head);
-    return cp_plan_from_json(text, plan);
+    CP_TRY(cp_plan_from_json(text, plan));
+    cp_err err = cp_cast_check(&m->job->cast, plan);
+    if (err) {
+        cp_plan_fini(plan);
+        return cp_fail_in(err, "%s", cp_net_name(m->net, m->self));
+    }
+    return CP_OK;
 }
 
 static cp_err take_plan(struct cp_member *m, const struct cp_msg *msg)
@@ -278,7 +288,7 @@ static cp_err loop(struct cp_member *m)
     for (;;) {
         struct cp_msg *msg;
         CP_TRY(cp_net_wait(m->net, m->self, types, any,
-                           cp_deadline_ns(m->job->config->fed.deadline_s), &msg));
+                           cp_deadline_ns(IDLE_ROUNDS * m->job->config->fed.deadline_s), &msg));
         if (msg->type == CP_MSG_QUIT) {
             cp_msg_free(msg);
             return CP_OK;

@@ -120,14 +120,15 @@ static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const cha
         json_array_append_new(clusters, cluster_state(e, k));
     }
     json_t *log = json_loads(log_json, JSON_ALLOW_NUL, NULL);
-    return json_pack("{s:i, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o*}", "format",
-                     1, "seed", (json_int_t)e->job->seed, "global_step",
+    return json_pack("{s:i, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:o*}",
+                     "format", 1, "seed", (json_int_t)e->job->seed, "global_step",
                      (json_int_t)rounds_done * c->train.local_steps, "rounds_done", rounds_done,
                      "max_steps", (json_int_t)(c->fed.rounds * c->train.local_steps), "plan_gen",
                      (int)e->plan.gen, "train_samples", (json_int_t)e->job->train.n,
                      "heldout_samples", (json_int_t)e->job->heldout.n, "queue_convergence",
                      json_real(e->queues.convergence), "clusters", clusters, "moves", move_list(e),
-                     "decision", decision_json(e), "log_history", log);
+                     "decision", decision_json(e), "decided", rounds_done < (int)c->fed.rounds,
+                     "log_history", log);
 }
 
 static cp_err write_json(const char *dir, const char *file, json_t *doc)
@@ -138,8 +139,10 @@ static cp_err write_json(const char *dir, const char *file, json_t *doc)
     cp_str_printf(&path, "%s/%s", dir, file);
     cp_err err = cp_str_check(&path);
     if (!err) {
-        err = text ? cp_file_write(path.p, text, strlen(text))
-                   : cp_fail(CP_E_NOMEM, "out of memory while writing %s", path.p);
+        err = text
+                  ? cp_file_write(path.p, text, strlen(text))
+                  : cp_fail(CP_E_NOMEM,
+                            "cannot write %s: a text in it is not UTF-8, or memory is out", path.p);
     }
     free(text);
     cp_str_fini(&path);
@@ -247,7 +250,7 @@ cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds
     cp_err err = save(run_dir, e, rounds_done, log_json, path);
     snprintf(why, sizeof why, "%s", err ? cp_err_text() : "");
     /* after a failure too: what was written of it would keep a full disk full */
-    cp_err pruned = cp_ckpt_prune(run_dir, (int)e->job->config->run.keep);
+    cp_err pruned = cp_ckpt_prune(run_dir, (int)e->job->config->run.keep, cp_str_text(path));
     return err ? cp_fail(err, "%s", why) : pruned;
 }
 
@@ -317,6 +320,16 @@ static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json
     return CP_OK;
 }
 
+static bool is_move(const struct cp_edge *e, const struct cp_move *m)
+{
+    if (m->cluster < 0 || m->cluster >= e->job->base.n_clusters || m->block < 1 ||
+        m->block > e->job->shape.layers) {
+        return false;
+    }
+    int devices = e->job->base.cluster[m->cluster].n_devices;
+    return m->from >= 0 && m->from < devices && m->to >= 0 && m->to < devices;
+}
+
 static cp_err load_moves(const char *dir, struct cp_edge *e, const json_t *list)
 {
     if (json_array_size(list) > (size_t)e->max_moves) {
@@ -326,7 +339,8 @@ static cp_err load_moves(const char *dir, struct cp_edge *e, const json_t *list)
     for (size_t i = 0; i < json_array_size(list); i++) {
         struct cp_move *m = &e->move[i];
         if (json_unpack(json_array_get(list, i), "[i,i,i,i]", &m->cluster, &m->block, &m->from,
-                        &m->to) != 0) {
+                        &m->to) != 0 ||
+            !is_move(e, m)) {
             return fail_state(dir, "a move is malformed");
         }
         e->n_moves++;
@@ -353,13 +367,14 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
                          struct cp_str *log_json)
 {
     json_int_t seed, train_n, heldout_n;
-    int rounds_done, gen;
+    int rounds_done, gen, decided;
     double convergence;
     json_t *clusters, *moves, *decision, *log = NULL;
-    if (json_unpack((json_t *)doc, "{s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s?o}", "seed",
-                    &seed, "rounds_done", &rounds_done, "plan_gen", &gen, "train_samples", &train_n,
-                    "heldout_samples", &heldout_n, "queue_convergence", &convergence, "clusters",
-                    &clusters, "moves", &moves, "decision", &decision, "log_history", &log) != 0) {
+    if (json_unpack((json_t *)doc, "{s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s:b, s?o}",
+                    "seed", &seed, "rounds_done", &rounds_done, "plan_gen", &gen, "train_samples",
+                    &train_n, "heldout_samples", &heldout_n, "queue_convergence", &convergence,
+                    "clusters", &clusters, "moves", &moves, "decision", &decision, "decided",
+                    &decided, "log_history", &log) != 0) {
         return fail_state(dir, "a member is missing or has the wrong type");
     }
     if (seed != (json_int_t)e->job->seed || train_n != e->job->train.n ||
@@ -373,6 +388,7 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
     }
     e->queues.convergence = convergence;
     e->start_round = rounds_done;
+    e->decided = decided != 0;
     e->plan.gen = (uint32_t)gen;
     for (int c = 0; c < e->job->cast.n_clusters; c++) {
         CP_TRY(load_cluster(dir, e, c, json_array_get(clusters, (size_t)c)));
@@ -396,9 +412,8 @@ static cp_err load_plan(const char *dir, struct cp_edge *e)
     if (!err) {
         err = cp_plan_from_json(text.p, &e->plan);
     }
-    if (!err && e->plan.n_clusters != e->job->cast.n_clusters) {
-        err = cp_fail(CP_E_CKPT, "%s is for %d clusters, there are %d", path.p, e->plan.n_clusters,
-                      e->job->cast.n_clusters);
+    if (!err && cp_cast_check(&e->job->cast, &e->plan) != CP_OK) {
+        err = cp_fail(CP_E_CKPT, "%s: %s", path.p, cp_err_text());
     }
     cp_str_fini(&path);
     cp_str_fini(&text);

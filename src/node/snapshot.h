@@ -11,8 +11,9 @@
 #include "node/edge.h"
 
 /* Writes run_dir/checkpoint-<rounds_done> and prunes old ones. log_json: the rounds so far as a
- * JSON array, kept for the reader. e->state must hold every cluster's state. path gets the folder.
- */
+ * JSON array, kept for the reader. e->state must hold every cluster's state. path holds the
+ * checkpoint that the run stands on, if there is one; it is not pruned after a failure. On success
+ * path gets the new folder. */
 CP_NODISCARD cp_err cp_snapshot_save(const char *run_dir, const struct cp_edge *e, int rounds_done,
                                      const char *log_json, struct cp_str *path);
 

@@ -69,6 +69,7 @@ static cp_err check_act(const struct cp_stage *st, const struct cp_msg *m)
                        m->bytes, from, want);
     }
     const int32_t *len = m->payload, *label = len + m->b;
+    const int64_t *sample = (const int64_t *)(const void *)(label + m->b);
     for (int i = 0; i < m->b; i++) {
         if (len[i] < 1 || len[i] > m->t) {
             return cp_fail(CP_E_PROTO, "%s: sample length %d from %s is not in 1..%d", self, len[i],
@@ -77,6 +78,10 @@ static cp_err check_act(const struct cp_stage *st, const struct cp_msg *m)
         if (label[i] != CP_LABEL_IGNORE && (label[i] < 0 || label[i] >= st->shape->classes)) {
             return cp_fail(CP_E_PROTO, "%s: label %d from %s is not in 0..%d", self, label[i], from,
                            st->shape->classes - 1);
+        }
+        if (sample[i] < 0 || sample[i] >> 48 != 0) { /* the counter of dropout has 48 bits */
+            return cp_fail(CP_E_PROTO, "%s: sample number %lld from %s is not in 0..2^48-1", self,
+                           (long long)sample[i], from);
         }
     }
     return CP_OK;
@@ -197,33 +202,49 @@ static cp_err send_norm(struct cp_stage *st, const struct cp_step *step,
     return cp_net_send(st->net, st->cu, m);
 }
 
-/* Collects the reports of the stages in stage order: norm2[block] and the head's sums. */
-static cp_err gather_norms(struct cp_stage *st, const struct cp_step *step, int n_reports,
-                           double *norm2, int *stage_node, struct cp_head_result *head)
+/* Takes one report; in training (norm2 not NULL) it must begin with block *next, so that every
+ * block counts exactly once. */
+static cp_err take_report(struct cp_stage *st, const struct cp_step *step, int from, double *norm2,
+                          int *stage_node, int *next, struct cp_head_result *head)
 {
+    struct cp_msg *m;
     int n_blocks = cp_shape_blocks(st->shape);
-    for (int i = 0; i < n_reports; i++) {
-        struct cp_msg *m;
-        CP_TRY(wait_from(st, CP_MSG_NORM, step, CP_ANY, CP_ANY, &m));
-        const struct norm_report *r = m->payload;
-        if (m->bytes < sizeof *r || r->first < 0 || r->count < 0 ||
-            r->count > (norm2 ? n_blocks - r->first : 0) ||
-            m->bytes != sizeof *r + (size_t)r->count * sizeof r->norm2[0]) {
-            cp_err err = cp_fail(CP_E_PROTO, "%s: malformed NORM from %s",
-                                 cp_net_name(st->net, st->self), cp_net_name(st->net, m->key.from));
-            cp_msg_free(m);
-            return err;
-        }
-        for (int k = 0; k < r->count; k++) {
-            norm2[r->first + k] = r->norm2[k];
-            stage_node[r->first + k] = m->key.from;
-        }
+    CP_TRY(wait_from(st, CP_MSG_NORM, step, from, CP_ANY, &m));
+    const struct norm_report *r = m->payload;
+    bool sized = m->bytes >= sizeof *r && r->count >= 0 && r->count <= n_blocks &&
+                 m->bytes == sizeof *r + (size_t)r->count * sizeof r->norm2[0];
+    bool fits = sized && (norm2 ? r->count > 0 && r->first == *next && r->count <= n_blocks - *next
+                                : r->count == 0);
+    cp_err err = CP_OK;
+    if (!fits) {
+        err = cp_fail(CP_E_PROTO, "%s: malformed NORM from %s", cp_net_name(st->net, st->self),
+                      cp_net_name(st->net, m->key.from));
+    }
+    for (int k = 0; !err && k < r->count; k++, ++*next) {
+        norm2[*next] = r->norm2[k];
+        stage_node[*next] = from;
+    }
+    if (!err) {
         head->loss_sum += r->head.loss_sum;
         head->labelled += r->head.labelled;
         head->correct += r->head.correct;
-        cp_msg_free(m);
     }
-    return CP_OK;
+    cp_msg_free(m);
+    return err;
+}
+
+/* The reports of all stages, in stage order: norm2[block] and the head's sums. */
+static cp_err gather_norms(struct cp_stage *st, const struct cp_step *step, double *norm2,
+                           int *stage_node, struct cp_head_result *head)
+{
+    int next = 0;
+    for (int j = 0; j < st->part.n_stages; j++) {
+        CP_TRY(take_report(st, step, st->part.node[j], norm2, stage_node, &next, head));
+    }
+    return next == cp_shape_blocks(st->shape)
+               ? CP_OK
+               : cp_fail(CP_E_PROTO, "%s: the stages report %d blocks, the model has %d",
+                         cp_net_name(st->net, st->self), next, cp_shape_blocks(st->shape));
 }
 
 static cp_err fail_nonfinite(const struct cp_stage *st, const struct cp_step *step, int block,
@@ -246,7 +267,7 @@ static cp_err decide_commit(struct cp_stage *st, const struct cp_step *step,
     double norm2[CP_BLOCKS_MAX] = {0}, sum = 0;
     int stage_node[CP_BLOCKS_MAX] = {0}, n_blocks = cp_shape_blocks(st->shape), bad = -1;
     out->head = (struct cp_head_result){0};
-    CP_TRY(gather_norms(st, step, st->part.n_stages, norm2, stage_node, &out->head));
+    CP_TRY(gather_norms(st, step, norm2, stage_node, &out->head));
     for (int block = 0; block < n_blocks; block++) {
         sum += norm2[block];
         if (bad < 0 && !isfinite(norm2[block])) {
@@ -373,7 +394,8 @@ static cp_err end_evaluation(struct cp_stage *st, const struct cp_step *step,
     }
     if (st->self == st->cu) {
         out->head = (struct cp_head_result){0};
-        return gather_norms(st, step, 1, NULL, NULL, &out->head);
+        int last = st->part.node[st->part.n_stages - 1];
+        return take_report(st, step, last, NULL, NULL, NULL, &out->head);
     }
     return CP_OK;
 }

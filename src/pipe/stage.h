@@ -14,7 +14,7 @@
 #include "pipe/ops.h"
 #include "plan/plan.h"
 
-enum { CP_BLOCKS_MAX = 66 }; /* 64 encoder layers */
+enum { CP_BLOCKS_MAX = CP_LAYERS_LIMIT + 2 }; /* of a model: embedding, layers, head */
 
 /* A node's part in a plan. first > last: a stand-by, which holds nothing. */
 struct cp_part {

@@ -156,6 +156,14 @@ static void a_run_its_stop_and_its_resume(void **state)
     assert_string_equal(text_of(rest, "params_sha256"), text_of(whole, "params_sha256"));
     assert_int_equal(json_array_size(json_object_get(rest, "train_loss")), 3);
 
+    /* a run keeps its settings */
+    collapipe_config *other = open_config("train.lr=0.5");
+    char *nothing = NULL;
+    struct collapipe_run_options again = {.resume = text_of(half, "run_id")};
+    assert_int_equal(collapipe_run(other, &again, &nothing), COLLAPIPE_CONFIG);
+    assert_non_null(strstr(collapipe_error(), "lr: 0.5"));
+    collapipe_config_close(other);
+
     /* a complete run does not go on */
     char *text = NULL;
     struct collapipe_run_options opt = {.resume = text_of(half, "run_id")};
@@ -212,6 +220,42 @@ static void a_model_predicts_and_is_evaluated(void **state)
     json_decref(predicted);
     json_decref(v);
     json_decref(e);
+    json_decref(result);
+    collapipe_config_close(c);
+}
+
+/* Score of one text's label as the model in the folder sees it. */
+static double score_of(const char *folder, const char *text)
+{
+    collapipe_model *m = NULL;
+    char *out = NULL;
+    assert_int_equal(collapipe_model_open(folder, &m), COLLAPIPE_OK);
+    assert_int_equal(collapipe_predict(m, &text, 1, &out), COLLAPIPE_OK);
+    json_t *j = parse(out);
+    double score = json_number_value(json_object_get(
+        json_object_get(json_array_get(json_object_get(j, "predictions"), 0), "scores"), "warm"));
+    json_decref(j);
+    collapipe_model_close(m);
+    return score;
+}
+
+/* The model folder says whether its tokenizer lower-cases. */
+static void a_model_keeps_its_case(void **state)
+{
+    (void)state;
+    int seen[4] = {0};
+    char folder[96], cmd[512];
+    collapipe_config *c = open_config("train.local_steps=40");
+    json_t *result = run(c, NULL, COLLAPIPE_OK, seen);
+    snprintf(folder, sizeof folder, "%s/cased", dir);
+    snprintf(cmd, sizeof cmd, "cp -r '%s' '%s'", text_of(result, "checkpoint"), folder);
+    assert_int_equal(system(cmd), 0);
+    assert_true(score_of(folder, "FIRE sun") == score_of(folder, "fire sun"));
+    snprintf(cmd, sizeof cmd, "%s/tokenizer_config.json", folder);
+    FILE *f = fopen(cmd, "w");
+    fprintf(f, "{\"do_lower_case\": false}\n");
+    fclose(f);
+    assert_true(score_of(folder, "FIRE sun") != score_of(folder, "fire sun"));
     json_decref(result);
     collapipe_config_close(c);
 }
@@ -292,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_its_stop_and_its_resume),
         cmocka_unit_test(a_model_predicts_and_is_evaluated),
+        cmocka_unit_test(a_model_keeps_its_case),
         cmocka_unit_test(runs_are_listed_shown_and_removed),
         cmocka_unit_test(wrong_use_is_answered),
         cmocka_unit_test(plans_are_explained),

@@ -474,6 +474,9 @@ static void test_foreign_configs(void **state)
         {"{\"num_hidden_layers\":2,\"hidden_size\":5,\"num_attention_heads\":2,"
          "\"intermediate_size\":8,\"max_position_embeddings\":6,\"vocab_size\":7}",
          "heads"},
+        {"{\"num_hidden_layers\":65,\"hidden_size\":4,\"num_attention_heads\":2,"
+         "\"intermediate_size\":8,\"max_position_embeddings\":6,\"vocab_size\":7}",
+         "layers is 65, it must be from 1 to 64"},
         {"[]", "is not a JSON object"},
         {"", "not valid JSON"},
         {"{\"a\":", "config.json:1:"},
@@ -497,6 +500,60 @@ static void test_foreign_configs(void **state)
     }
     struct cp_ckpt_meta meta;
     assert_int_equal(cp_ckpt_load_meta(in_dir("none"), &meta), CP_E_IO);
+}
+
+/* do_lower_case is what it says, and true where nothing is said. */
+static void test_case_of_the_tokenizer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text; /* NULL: there is no file */
+        bool lower;
+        const char *says; /* NULL: accepted */
+    } CASES[] = {
+        {NULL, true, NULL},
+        {"{}", true, NULL},
+        {"{\"do_lower_case\":true}", true, NULL},
+        {"{\"do_lower_case\":false}", false, NULL},
+        {"{\"do_lower_case\":false,\"strip_accents\":null}", false, NULL},
+        {"{\"do_lower_case\":false,\"strip_accents\":false}", false, NULL},
+        {"{\"strip_accents\":true}", true, NULL},
+        {"{\"do_lower_case\":\"no\"}", true, "'do_lower_case' is neither"},
+        {"{\"do_lower_case\":null}", true, "'do_lower_case' is neither"},
+        {"{\"do_lower_case\":false,\"strip_accents\":true}", true, "'strip_accents' is not null"},
+        {"{\"strip_accents\":false}", true, "'strip_accents' is not null"},
+        {"{\"strip_accents\":1}", true, "'strip_accents' is not null"},
+        {"[]", true, "is not a JSON object"},
+        {"{", true, "not valid JSON"},
+    };
+    write_text("config.json", "{" SIZES "}");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct cp_ckpt_meta meta = {.n_classes = -5};
+        if (CASES[i].text) {
+            write_text("tokenizer_config.json", CASES[i].text);
+        }
+        cp_err err = cp_ckpt_load_meta(dir, &meta);
+        if (CASES[i].says) {
+            assert_int_equal(err, CP_E_CKPT);
+            assert_contains(cp_err_text(), "tokenizer_config.json");
+            assert_contains(cp_err_text(), CASES[i].says);
+            assert_int_equal(meta.n_classes, -5);
+        } else {
+            assert_int_equal(err, CP_OK);
+            assert_int_equal(meta.lower_case, CASES[i].lower);
+            cp_ckpt_meta_fini(&meta);
+        }
+    }
+    for (int lower = 0; lower < 2; lower++) { /* and as we save it */
+        const float *p[BLOCKS];
+        struct cp_ckpt_model m = model_of(p);
+        struct cp_ckpt_meta meta;
+        m.lower_case = lower;
+        assert_int_equal(cp_ckpt_save_model(dir, &m), CP_OK);
+        assert_int_equal(cp_ckpt_load_meta(dir, &meta), CP_OK);
+        assert_int_equal(meta.lower_case, lower);
+        cp_ckpt_meta_fini(&meta);
+    }
 }
 
 static void test_named_tensors(void **state)
@@ -722,7 +779,7 @@ static void test_prune(void **state)
     assert_int_equal(mkdir(in_dir("checkpoint-6.tmp"), 0755), 0);
     write_text("checkpoint-6.tmp/x", "x");
     assert_int_equal(mkdir(in_dir("other.tmp"), 0755), 0);
-    assert_int_equal(cp_ckpt_prune(dir, 2), CP_OK);
+    assert_int_equal(cp_ckpt_prune(dir, 2, NULL), CP_OK);
     assert_int_equal(access(in_dir("checkpoint-1"), F_OK), -1);
     assert_int_equal(access(in_dir("checkpoint-2"), F_OK), -1);
     assert_int_equal(access(in_dir("checkpoint-3"), F_OK), 0);
@@ -731,8 +788,47 @@ static void test_prune(void **state)
     assert_int_equal(access(in_dir("checkpoint-6.tmp"), F_OK), -1);
     assert_int_equal(access(in_dir("other.tmp"), F_OK), 0);
     expect_latest(4);
-    assert_int_equal(cp_ckpt_prune(dir, 9), CP_OK);
+    assert_int_equal(cp_ckpt_prune(dir, 9, ""), CP_OK);
     assert_int_equal(access(in_dir("checkpoint-3"), F_OK), 0);
+}
+
+/* The checkpoints that are there, as a text of digits. */
+static void expect_there(const char *digits)
+{
+    char there[16];
+    int n = 0;
+    for (int i = 1; i <= 9; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "checkpoint-%d", i);
+        if (access(in_dir(name), F_OK) == 0) {
+            there[n++] = (char)('0' + i);
+        }
+    }
+    there[n] = 0;
+    assert_string_equal(there, digits);
+}
+
+/* After a resume, newer checkpoints are damaged ones, some of them with the right sizes. What the
+ * run stands on is not pushed out by them. */
+static void test_prune_keeps_the_current(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= 5; i++) {
+        make_checkpoint(i);
+    }
+    flip(in_dir("checkpoint-4/model.safetensors"), 700);
+    flip(in_dir("checkpoint-5/model.safetensors"), 700);
+    expect_latest(3);
+    assert_int_equal(cp_ckpt_prune(dir, 2, in_dir("checkpoint-3")), CP_OK);
+    expect_there("2345");
+    make_checkpoint(4);
+    assert_int_equal(cp_ckpt_prune(dir, 1, "checkpoint-4"), CP_OK);
+    expect_there("45");
+    expect_latest(4);
+    make_checkpoint(5);
+    shorten(in_dir("checkpoint-5/vocab.txt"), 1); /* damaged as soon as written */
+    assert_int_equal(cp_ckpt_prune(dir, 1, in_dir("checkpoint-5")), CP_OK);
+    expect_there("45");
 }
 
 /* A saving process is killed at some moment, twenty times: what it reported as committed is there,
@@ -748,7 +844,7 @@ static void test_killed_while_saving(void **state)
         if (child == 0) {
             for (unsigned char i = 1; i < 255; i++) {
                 make_checkpoint(i);
-                if (write(fd[1], &i, 1) != 1 || cp_ckpt_prune(dir, 2) != CP_OK) {
+                if (write(fd[1], &i, 1) != 1 || cp_ckpt_prune(dir, 2, NULL) != CP_OK) {
                     _exit(1);
                 }
             }
@@ -833,6 +929,7 @@ int main(void)
         WITH(test_half_precision_file),
         WITH(test_shards),
         WITH(test_foreign_configs),
+        WITH(test_case_of_the_tokenizer),
         WITH(test_named_tensors),
         WITH(test_newest_is_found_by_number),
         WITH(test_damage),
@@ -840,6 +937,7 @@ int main(void)
         WITH(test_strange_entries),
         WITH(test_begin_and_commit),
         WITH(test_prune),
+        WITH(test_prune_keeps_the_current),
         WITH(test_killed_while_saving),
         WITH(test_out_of_memory),
     };

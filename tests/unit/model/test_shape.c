@@ -123,6 +123,7 @@ static void test_refused(void **state)
         REFUSE(classes, bad[i]);
     }
     REFUSE(classes, 1);
+    REFUSE(layers, CP_LAYERS_LIMIT + 1);
     REFUSE(heads, 7);
     REFUSE(norm_eps, 0);
     REFUSE(norm_eps, NAN);
@@ -133,6 +134,7 @@ static void test_refused(void **state)
 #undef REFUSE
     s = bert_base;
     s.dropout = 0;
+    s.layers = CP_LAYERS_LIMIT;
     assert_int_equal(cp_shape_check(&s), CP_OK);
 }
 

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { KIT_ROUNDS_MAX = 16, KIT_CLUSTERS_MAX = 4 };
 
@@ -36,7 +37,7 @@ struct kit {
     struct cp_net *net;
     struct cp_edge edge;
     int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
-    int rounds, moves, stop_after;
+    int rounds, moves, stop_after, pause_us;
     double loss[KIT_ROUNDS_MAX];
     int64_t samples[KIT_ROUNDS_MAX];
     struct kit_cost cost[KIT_ROUNDS_MAX];
@@ -166,6 +167,7 @@ static cp_err kit_on_round(void *arg, const struct cp_round_report *r)
     k->samples[r->round] = r->samples;
     k->moves += r->n_moves;
     k->rounds = r->round + 1;
+    usleep((unsigned)k->pause_us);
     return CP_OK;
 }
 

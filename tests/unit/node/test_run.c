@@ -82,6 +82,8 @@ static void mistakes_in_the_configuration(void **state)
          CP_E_CONFIG},
         {"clusters=[{name: a.b, devices: [{name: x}]}]", "a.b", CP_E_CONFIG},
         {"changes=[{round: 1, node: c9.d1, kind: leave}]", "c9.d1", CP_E_CONFIG},
+        {"clusters=[{name: edge, devices: [{name: x}]}]", "edge", CP_E_CONFIG},
+        {"clusters=[{name: a, devices: [{name: cu}]}]", "named cu", CP_E_CONFIG},
         {"plan.cuts=[[1],[2]]", "2 lists", CP_E_PLAN},
         {"plan.cuts=[[1,1,1,1]]", "4 numbers", CP_E_PLAN},
         {"model.heads=3", "heads", CP_E_CONFIG},
@@ -209,6 +211,54 @@ static void a_failed_save_leaves_nothing(void **state)
     kit_remove(&own);
 }
 
+/* A stand-by hears nothing while others train for longer than the deadline of one wait. */
+static void a_stand_by_outlives_a_round(void **state)
+{
+    struct kit *k = *state;
+    assert_int_equal(
+        kit_open(k, (const char *const[]){"plan.cuts=[[3,0,0]]", "fed.deadline_s=1", "fed.rounds=1",
+                                          "train.local_steps=1", NULL}),
+        CP_OK);
+    k->pause_us = 1500000; /* in the report of the round, while members wait */
+    assert_int_equal(kit_run(k), CP_OK);
+    k->pause_us = 0;
+    kit_close(k);
+}
+
+/* A run that was complete goes on with more rounds: the next plan was never decided, so it is
+ * decided now, in the world of that round. */
+static void more_rounds_begin_with_a_decision(void **state)
+{
+    struct kit *k = *state;
+    const char *const args[] = {"plan.policy=greedy", "plan.cuts=null", "clusters=1x3",
+                                "changes=[{round: 3, node: c1.d1, kind: leave}]", NULL};
+    const char *const more[] = {
+        "plan.policy=greedy", "plan.cuts=null",
+        "clusters=1x3",       "changes=[{round: 3, node: c1.d1, kind: leave}]",
+        "fed.rounds=3",       NULL};
+    struct cp_str log = {0};
+    char dir[256];
+    int done;
+    k->save = true;
+    k->stop_after = 0;
+    assert_int_equal(kit_open(k, args), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    snprintf(dir, sizeof dir, "%s", k->saved.p);
+    kit_close(k);
+    k->save = false;
+    assert_int_equal(kit_open(k, more), CP_OK);
+    assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
+    assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
+    assert_int_equal(cp_snapshot_load(dir, &k->edge, &log), CP_OK);
+    assert_int_equal(cp_local_run(&k->edge, NULL, &done), CP_OK);
+    assert_int_equal(done, 3);
+    for (int s = 0; s < k->edge.plan.cluster[0].segments; s++) {
+        assert_int_not_equal(k->edge.plan.cluster[0].device[s], 0); /* d1 is gone */
+    }
+    cp_str_fini(&log);
+    kit_close(k);
+}
+
 static void another_seed_or_model_does_not_resume(void **state)
 {
     struct kit *k = *state;
@@ -273,6 +323,8 @@ int main(void)
         cmocka_unit_test(a_cluster_without_data_has_weight_0),
         cmocka_unit_test(resume_is_bitwise_the_same),
         cmocka_unit_test(a_failed_save_leaves_nothing),
+        cmocka_unit_test(a_stand_by_outlives_a_round),
+        cmocka_unit_test(more_rounds_begin_with_a_decision),
         cmocka_unit_test(another_seed_or_model_does_not_resume),
         cmocka_unit_test(any_failing_allocation_ends_the_run),
     };

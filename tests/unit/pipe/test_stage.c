@@ -347,6 +347,28 @@ static void bad_activations_are_refused(void **state)
     }
 }
 
+/* Sample numbers key dropout, which has 48 bits for them. */
+static void bad_sample_numbers_are_refused(void **state)
+{
+    (void)state;
+    static const int64_t BAD[] = {-1, INT64_MIN, (int64_t)1 << 48, INT64_MAX};
+    const size_t at = 2 * SAMPLES * sizeof(int32_t); /* behind lengths and labels */
+    p.step.train = false;
+    for (size_t i = 0; i < 2 * sizeof BAD / sizeof BAD[0]; i++) {
+        struct cp_msg *m = activation(DEVICE);
+        memcpy((char *)m->payload + at + i % 2 * sizeof BAD[0], &BAD[i / 2], sizeof BAD[0]);
+        assert_int_equal(cp_net_send(p.net, EDGE, m), CP_OK);
+        assert_int_equal(run_alone(EDGE), CP_E_PROTO);
+        expect_text(cp_err_text(), "edge.c1: sample number ");
+        expect_text(cp_err_text(), "from c1.phone");
+    }
+    const int64_t largest = ((int64_t)1 << 48) - 1;
+    struct cp_msg *m = activation(DEVICE);
+    memcpy((char *)m->payload + at, &largest, sizeof largest);
+    assert_int_equal(cp_net_send(p.net, EDGE, m), CP_OK);
+    assert_int_equal(run_alone(EDGE), CP_OK);
+}
+
 static void bad_gradients_and_commits_are_refused(void **state)
 {
     (void)state;
@@ -368,22 +390,24 @@ static void bad_gradients_and_commits_are_refused(void **state)
 static void bad_norms_are_refused(void **state)
 {
     (void)state;
-    /* first block and count of the report, and the terms that it really has */
+    /* first block and count of the report, and the terms that it really has; the last three are
+     * well formed, but a block is counted twice, one is left out, there is none */
     static const int CASES[][3] = {{0, 1, 0}, {-1, 1, 1},        {1, -1, 0}, {1, BLOCKS, BLOCKS},
-                                   {4, 1, 1}, {INT32_MAX, 1, 1}, {3, 1, 2},  {1, INT32_MAX, 1}};
+                                   {4, 1, 1}, {INT32_MAX, 1, 1}, {3, 1, 2},  {1, INT32_MAX, 1},
+                                   {0, 1, 1}, {2, 1, 1},         {1, 0, 0}};
     const size_t head = 2 * sizeof(int32_t) + sizeof(struct cp_head_result);
     for (size_t i = 0; i <= sizeof CASES / sizeof CASES[0]; i++) {
         struct cp_msg *m;
         if (i == sizeof CASES / sizeof CASES[0]) {
-            m = message(CP_MSG_NORM, EDGE, -1, 2);
+            m = message(CP_MSG_NORM, DEVICE, -1, 2);
         } else {
-            m = message(CP_MSG_NORM, EDGE, -1, head + (size_t)CASES[i][2] * sizeof(double));
+            m = message(CP_MSG_NORM, DEVICE, -1, head + (size_t)CASES[i][2] * sizeof(double));
             memcpy(m->payload, CASES[i], 2 * sizeof(int32_t));
         }
         assert_int_equal(cp_net_send(p.net, CU, m), CP_OK);
         assert_int_equal(cp_net_send(p.net, CU, message(CP_MSG_GRAD, DEVICE, 0, TENSOR)), CP_OK);
         assert_int_equal(run_alone(CU), CP_E_PROTO);
-        expect_text(cp_err_text(), "malformed NORM from edge.c1");
+        expect_text(cp_err_text(), "malformed NORM from c1.phone");
         tear_down(state);
         set_up(state); /* the control unit's own report waits in its inbox */
     }
@@ -399,6 +423,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(empty_texts_have_a_finite_loss, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_good_activation_is_evaluated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_activations_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bad_sample_numbers_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_gradients_and_commits_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_norms_are_refused, set_up, tear_down),
     };
