@@ -216,7 +216,7 @@ static void a_stand_by_outlives_a_round(void **state)
 {
     struct kit *k = *state;
     assert_int_equal(
-        kit_open(k, (const char *const[]){"plan.cuts=[[3,0,0]]", "fed.deadline_s=1", "fed.rounds=1",
+        kit_open(k, (const char *const[]){"plan.cuts=[[3,0,0]]", "fed.deadline_s=1", "fed.rounds=2",
                                           "train.local_steps=1", NULL}),
         CP_OK);
     k->pause_us = 1500000; /* in the report of the round, while members wait */
