@@ -207,13 +207,39 @@ static int weights(const struct cp_policy_args *a, int cluster, double v[WEIGHTS
     return WEIGHTS + 1;
 }
 
+static int compare_ints(const int *x, const int *y, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (x[i] != y[i]) {
+            return x[i] < y[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Everything that tells two plans of one front apart: slots, shares and powers follow from it.
+ * Field by field, because bytes between fields may be anything. */
+static int compare_plans(const struct cp_cluster_plan *x, const struct cp_cluster_plan *y)
+{
+    const int a[] = {x->segments, (int)x->order, x->micro_batches};
+    const int b[] = {y->segments, (int)y->order, y->micro_batches};
+    int sign = compare_ints(a, b, 3);
+    sign = sign ? sign : compare_ints(x->device, y->device, x->segments);
+    return sign ? sign : compare_ints(x->layers, y->layers, x->segments);
+}
+
+/* By time, then cost; plans that are equal in both by what they are (fewer segments first, then the
+ * order that holds less), so that the choice does not hang on how qsort treats equal elements. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     if (x->value.time_s != y->value.time_s) {
         return x->value.time_s < y->value.time_s ? -1 : 1;
     }
-    return x->value.cost < y->value.cost ? -1 : x->value.cost > y->value.cost;
+    if (x->value.cost != y->value.cost) {
+        return x->value.cost < y->value.cost ? -1 : 1;
+    }
+    return compare_plans(&x->plan, &y->plan);
 }
 
 /* Sorts by rising time and drops what costs no less than something faster. */

@@ -315,6 +315,34 @@ static void queues_steer_dssda(void **state)
     cp_world_fini(&w);
 }
 
+/* With one micro-batch every order is the same: of plans that are equal in time and cost the one is
+ * taken that holds least, not the one that was found first. */
+static void equal_plans_have_an_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct cp_world w;
+        struct cp_plan p;
+        struct cp_decision d;
+        toy_world(&w, 2, 3, 4, seed);
+        w.micro_ref = 1;
+        struct cp_policy_args a = {.world = &w, .choose_order = true};
+        assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
+        for (int c = 0; c < 2; c++) {
+            struct cp_cluster_plan other = p.cluster[c];
+            for (int order = CP_ORDER_SEQ; order <= CP_ORDER_1F1B; order++) {
+                other.order = (enum cp_order)order;
+                cp_plan_set_slots(&other);
+                assert_true(cp_draft_value(&other, &w, NULL, c).time_s ==
+                            cp_draft_value(&p.cluster[c], &w, NULL, c).time_s);
+            }
+            assert_int_equal(p.cluster[c].order, CP_ORDER_SEQ);
+        }
+        cp_plan_fini(&p);
+        cp_world_fini(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +351,7 @@ int main(void)
         cmocka_unit_test(dssda_is_not_above_the_baselines),
         cmocka_unit_test(dssda_keeps_what_is_as_good),
         cmocka_unit_test(queues_steer_dssda),
+        cmocka_unit_test(equal_plans_have_an_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
