@@ -116,8 +116,8 @@ static int find_config(const struct args *a, char *path, size_t size)
     }
     if (!app_is_file("config.yaml")) {
         return app_fail(a, COLLAPIPE_CONFIG,
-                        "there is no config.yaml in this folder: name a configuration, or make a "
-                        "folder to start from with 'collapipe new DIR'");
+                        "there is no config.yaml in this folder: name a configuration, give "
+                        "data.path=FILE, or make a folder to start from with 'collapipe new DIR'");
     }
     snprintf(path, size, "config.yaml");
     return COLLAPIPE_OK;
@@ -142,7 +142,12 @@ int app_config_open(const struct args *a, collapipe_config **out)
             config = a->word[i];
         }
     }
-    if (!status && !config) {
+    bool has_data = false;
+    for (size_t i = 0; i < n; i++) {
+        has_data = has_data || strncmp(assignment[i], "data.path=", 10) == 0;
+    }
+    /* data.path=my.csv alone is enough: all else has defaults. */
+    if (!status && !config && (a->resume || !has_data || app_is_file("config.yaml"))) {
         status = find_config(a, found, sizeof found);
         config = found;
     }

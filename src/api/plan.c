@@ -6,11 +6,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct planner {
     struct cp_job job;
     struct cp_world world, mean;
     struct cp_queues queues;
+    bool with_data;
 };
 
 static void planner_fini(struct planner *p)
@@ -21,12 +23,18 @@ static void planner_fini(struct planner *p)
     cp_job_fini(&p->job);
 }
 
-static cp_err planner_init(struct planner *p, const struct cp_config *c)
+/* With its data, if that is there: the sizes of vocabulary and shards are then those of a run. */
+static cp_err planner_init(struct planner *p, const collapipe_config *config)
 {
-    CP_TRY(cp_job_init_world(&p->job, c));
+    const struct cp_config *c = cp_config_of(config->conf);
+    struct cp_str path = {0};
+    CP_TRY(cp_api_path(config->folder, c->data.path, &path));
+    p->with_data = access(path.p, F_OK) == 0;
+    cp_str_fini(&path);
+    CP_TRY(p->with_data ? cp_job_init(&p->job, c, config->folder) : cp_job_init_world(&p->job, c));
     CP_TRY(cp_job_world(&p->job, 0, false, &p->world));
     CP_TRY(cp_job_world(&p->job, 0, true, &p->mean));
-    return cp_queues_init(&p->queues, &p->mean, c->plan.v);
+    return cp_job_queues(&p->job, &p->mean, &p->queues);
 }
 
 static cp_err decide(const struct planner *p, const struct cp_policy *policy, struct cp_plan *plan,
@@ -213,6 +221,9 @@ static cp_err make_plan(struct planner *p, const char *name, bool explain, json_
     if (!err && explain) {
         json_object_set_new(*out, "next_best", others_json(p, policy));
     }
+    if (!err) {
+        json_object_set_new(*out, "with_data", json_boolean(p->with_data));
+    }
     return err;
 }
 
@@ -221,7 +232,7 @@ int collapipe_plan(const collapipe_config *c, const char *policy, int explain, c
     struct planner p = {0};
     json_t *doc = NULL;
     char why[1024];
-    cp_err err = planner_init(&p, cp_config_of(c->conf));
+    cp_err err = planner_init(&p, c);
     if (!err) {
         err = make_plan(&p, policy, explain != 0, &doc);
     }

@@ -5,6 +5,7 @@
 #include "api/round_json.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/name.h"
 #include "model/ckpt.h"
 #include "node/local.h"
 #include "node/snapshot.h"
@@ -271,8 +272,9 @@ static cp_err load_checkpoint(struct cp_runner *r)
     return err;
 }
 
-static cp_err prepare(struct cp_runner *r)
+static cp_err read_job(struct cp_runner *r)
 {
+    CP_TRY(cp_name_check(CP_E_CONFIG, "run.name", cp_runner_config(r)->run.name));
     CP_TRY(cp_job_init(&r->job, cp_runner_config(r), r->cfg->folder));
     if (!r->job.policy->trains) {
         return cp_fail(CP_E_CONFIG,
@@ -280,6 +282,11 @@ static cp_err prepare(struct cp_runner *r)
                        "train; collapipe plan --policy %s shows it",
                        r->job.policy->name, r->job.policy->name);
     }
+    return CP_OK;
+}
+
+static cp_err prepare(struct cp_runner *r)
+{
     CP_TRY(cp_net_new(r->job.cast.n_nodes, r->job.cast.names, &r->net));
     CP_TRY(cp_edge_init(&r->edge, &r->job, r->net));
     r->edge.on_step = on_step;
@@ -370,12 +377,16 @@ static cp_err train(struct cp_runner *r, const struct cp_str *yaml, char **json)
 
 static cp_err run(struct cp_runner *r, char **json)
 {
-    CP_TRY(prepare(r));
+    struct cp_str yaml = {0};
+    if (r->resumed) {
+        CP_TRY(cp_runner_find_folder(r));
+    }
+    CP_TRY(read_job(r));
     if (r->opt->dry_run) {
         CP_TRY(dry_run(r));
         return cp_api_dump(json_pack("{s:b}", "ok", 1), json);
     }
-    struct cp_str yaml = {0};
+    CP_TRY(prepare(r));
     cp_err err = cp_runner_open_folder(r, &yaml);
     if (!err) {
         err = train(r, &yaml, json);

@@ -25,7 +25,7 @@ struct cp_runner {
     struct cp_tfevents *tb;
     struct cp_trace *trace;
     json_t *rounds_log; /* array */
-    double wall_s; /* training in this process */
+    double wall_s;      /* training in this process */
 };
 
 static inline const struct cp_config *cp_runner_config(const struct cp_runner *r)
@@ -33,8 +33,11 @@ static inline const struct cp_config *cp_runner_config(const struct cp_runner *r
     return cp_config_of(r->cfg->conf);
 }
 
-/* The run folder with its lock, head files and logs: a new one, or that of the run to resume. yaml
- * gets the resolved configuration. */
+/* Finds and locks the folder of the run to resume. */
+CP_NODISCARD cp_err cp_runner_find_folder(struct cp_runner *r);
+
+/* A new run folder with its lock, or the one that was found; head files and logs. yaml gets the
+ * resolved configuration. */
 CP_NODISCARD cp_err cp_runner_open_folder(struct cp_runner *r, struct cp_str *yaml);
 
 /* The run database. It is a convenience: a warning is given, and training goes on without it. */

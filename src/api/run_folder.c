@@ -67,12 +67,13 @@ static cp_err make_folder(struct cp_runner *r)
     return cp_fail(CP_E_IO, "there are too many runs named %s", name);
 }
 
-/* Settings that may change when a run goes on: how long, how it is kept, how long to wait. */
+/* Settings that may change when a run goes on: how it is kept and evaluated, how long to wait. (Not
+ * fed.rounds: the learning rate depends on it, and so would the rounds that are done.) */
 static bool may_change(const char *group, const char *line)
 {
-    static const char *const KEYS[] = {"fed rounds", "fed deadline_s",  "net wait_s",
-                                       "run keep",   "run save_every",  "run events",
-                                       "run dir",    "eval max_samples"};
+    static const char *const KEYS[] = {"fed deadline_s",  "net wait_s", "run keep",
+                                       "run save_every",  "run events", "run dir",
+                                       "eval max_samples"};
     for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++) {
         const char *key = strchr(KEYS[i], ' ') + 1;
         size_t g = (size_t)(key - KEYS[i]) - 1, n = strlen(key);
@@ -139,8 +140,10 @@ static cp_err check_settings(const struct cp_runner *r, const struct cp_str *yam
 }
 
 /* A run is named by its folder, or by its name in the folder of runs. */
-static cp_err find_folder(struct cp_runner *r, const char *run)
+cp_err cp_runner_find_folder(struct cp_runner *r)
 {
+    const char *run = r->opt->resume;
+    CP_TRY(cp_api_runs_dir(r->cfg, &r->runs_dir));
     CP_TRY(cp_api_path(r->runs_dir.p, run, &r->dir));
     for (int i = 0; i < 2; i++) {
         struct stat st;
@@ -250,8 +253,11 @@ void cp_runner_open_store(struct cp_runner *r, const struct cp_str *yaml)
 
 cp_err cp_runner_open_folder(struct cp_runner *r, struct cp_str *yaml)
 {
-    CP_TRY(cp_api_runs_dir(r->cfg, &r->runs_dir));
-    cp_err err = r->resumed ? find_folder(r, r->opt->resume) : make_folder(r);
+    cp_err err = CP_OK;
+    if (!r->resumed) {
+        CP_TRY(cp_api_runs_dir(r->cfg, &r->runs_dir));
+        err = make_folder(r);
+    }
     if (!err) {
         err = cp_conf_yaml(r->cfg->conf, yaml);
     }

@@ -11,15 +11,13 @@
     "  heads: 4\n"                                                                                 \
     "  ffn: 512\n"                                                                                 \
     "  max_len: 32        # tokens; longer texts are cut, and counted at the start\n"              \
-    "  init_std: 0.05     # of the initial weights: BERT's 0.02 is for a width of 768\n"              \
+    "  init_std: 0.05     # of the initial weights: BERT's 0.02 is for a width of 768\n"           \
     "\n"
 
 #define CLUSTERS                                                                                   \
     "# Two clusters of unequal devices. Figures are those of the radio and energy model; the "     \
     "memory\n"                                                                                     \
-    "# limits are hard, and small on purpose: no device here could train the model alone. With "   \
-    "more\n"                                                                                       \
-    "# memory the fastest device would take every layer.\n"                                        \
+    "# limits are hard, and small on purpose: no device here could train the model alone.\n"       \
     "clusters:\n"                                                                                  \
     "  - name: home\n"                                                                             \
     "    distance_m: 80                   # control unit to the base station of the edge server\n" \

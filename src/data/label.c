@@ -256,7 +256,7 @@ cp_err cp_labels_finish(struct cp_labels *l, const char *file, int32_t *label, i
             if (!l->seen[i]) {
                 return cp_fail(CP_E_DATA,
                                "%s: the labels go up to %d, but no sample has class %d; labels "
-                               "start at 0. If that is right, give the number of classes",
+                               "start at 0. If that is right, give the number of classes (data.classes)",
                                file, classes - 1, i);
             }
         }

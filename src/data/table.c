@@ -47,8 +47,8 @@ static cp_err read_quoted(struct table *t, struct field *f)
     for (;; t->p++) {
         if (t->p == t->end) {
             return cp_fail_at(&t->at, "a quoted field has no closing quote before the end of the "
-                                      "file; if quotes are ordinary characters here, read the file "
-                                      "with raw quotes");
+                                      "file; if quotes are ordinary characters here, double "
+                                      "them, or convert the file");
         }
         if (*t->p == '"') {
             if (t->p + 1 == t->end || t->p[1] != '"') {
@@ -65,7 +65,7 @@ static cp_err read_quoted(struct table *t, struct field *f)
     if (!at_line_end(t, t->p, &after) && *t->p != t->delim) {
         return cp_fail_at(&t->at,
                           "text follows the closing quote of column %zu; write a quote "
-                          "inside a field twice, or read the file with raw quotes",
+                          "inside a field twice, or convert the file",
                           t->n_fields + 1);
     }
     return CP_OK;

@@ -55,8 +55,8 @@ cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *
     CP_TRY_GOTO(
         err, cp_mem_array(NULL, clusters * (size_t)n_blocks(e), sizeof *e->state, &e->state), fail);
     CP_TRY_GOTO(err, cp_job_world(job, 0, true, &e->mean), fail);
-    CP_TRY_GOTO(err, cp_queues_init(&e->queues, &e->mean, job->config->plan.v), fail);
-    CP_TRY_GOTO(err, cp_queues_init(&e->seen_queues, &e->mean, job->config->plan.v), fail);
+    CP_TRY_GOTO(err, cp_job_queues(job, &e->mean, &e->queues), fail);
+    CP_TRY_GOTO(err, cp_job_queues(job, &e->mean, &e->seen_queues), fail);
     return CP_OK;
 fail:
     cp_edge_fini(e);
@@ -112,7 +112,7 @@ static cp_err decide_or_keep(struct cp_edge *e, const struct cp_world *w, struct
         e->decision = d;
         return CP_OK;
     }
-    snprintf(e->note, sizeof e->note, "%s", cp_err_text());
+    cp_text_copy(e->note, sizeof e->note, cp_err_text());
     if (err != CP_E_PLAN || !e->plan.n_clusters || cp_plan_check(&e->plan, w) != CP_OK) {
         return cp_fail(err, "%s", e->note);
     }
@@ -375,7 +375,7 @@ static cp_err account(struct cp_edge *e, struct cp_sim_round *sim)
     bool keep = e->job->config->fed.moments == CP_MOMENTS_KEEP;
     int moves = keep ? e->n_moves : 0;
     CP_TRY(cp_forecast_make(&e->plan, &e->world, e->move, moves, &f));
-    cp_queues_advance(&e->queues, &e->world, &f);
+    cp_job_queues_advance(e->job, &e->queues, &e->world, &f);
     cp_forecast_fini(&f);
     return cp_sim_round(&e->plan, &e->world, e->move, moves, sim);
 }
@@ -408,7 +408,7 @@ static cp_err finish_training(struct cp_edge *e, struct finished *f)
 {
     CP_TRY(cp_plan_copy(&f->plan, &e->plan));
     CP_TRY(cp_world_copy(&f->world, &e->world));
-    CP_TRY(cp_queues_init(&f->queues, &e->mean, e->job->config->plan.v));
+    CP_TRY(cp_job_queues(e->job, &e->mean, &f->queues));
     CP_TRY(copy_queues(&f->queues, &e->seen_queues));
     CP_TRY(cp_mem_array(NULL, (size_t)e->max_moves, sizeof *f->move, &f->move));
     memcpy(f->move, e->move, (size_t)e->n_moves * sizeof *f->move);
@@ -466,8 +466,13 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
     *saved = last || wants_stop(e) || (round + 1) % c->run.save_every == 0;
     CP_TRY(collect(e, round, *saved));
     CP_TRY(finish_training(e, f));
-    if (!last) {
-        CP_TRY(decide(e, round + 1));
+    /* Without a valid plan for the next round this one is still evaluated and saved. */
+    char why[sizeof e->note] = "";
+    cp_err stuck = last ? CP_OK : decide(e, round + 1);
+    e->decided = !last && !stuck;
+    if (stuck) {
+        cp_text_copy(why, sizeof why, cp_err_text());
+    } else if (!last) {
         CP_TRY(send_plan(e, false));
     }
     CP_TRY(scatter(e, round));
@@ -477,7 +482,7 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
         CP_TRY(e->on_save(e->arg, e, round + 1));
     }
     drop_states(e);
-    return CP_OK;
+    return stuck ? cp_fail(stuck, "%s", why) : CP_OK;
 }
 
 static cp_err begin(struct cp_edge *e)

@@ -64,7 +64,7 @@ struct cp_edge {
     struct cp_msg **state;         /* [n_clusters * n_blocks], optimizer state for a checkpoint */
     struct cp_node_report *node;   /* [n_nodes] */
     int start_round;               /* > 0: resumed, state[] holds what the owners get */
-    bool decided; /* resumed: plan is that of start_round; else of the round before it */
+    bool decided; /* plan is that of the next round, else still that of the last one */
     struct cp_edge_sums {
         double loss_sum;
         int64_t labelled, samples;

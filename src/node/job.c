@@ -286,6 +286,26 @@ static cp_err set_policy(struct cp_job *job)
                    name, near ? ", did you mean " : "", near ? near : "");
 }
 
+/* A control unit holds the embedding whatever the plan; with most micro-batches in flight, so that
+ * no plan can surprise it. */
+static cp_err check_control_units(const struct cp_job *job)
+{
+    size_t need = cp_shape_cost(&job->shape, 0, 0, cp_job_micro_max(job), job->shape.max_len,
+                                job->base.micro_max, cp_optim_words(job->optim.kind))
+                      .total_bytes;
+    for (int c = 0; c < job->base.n_clusters; c++) {
+        if (job->base.cluster[c].cu.mem_bytes < need) {
+            return cp_fail(CP_E_PLAN,
+                           "%s.cu: the embedding needs up to %.1f MiB on the control unit, which "
+                           "has %.1f MiB (mem_mib); a smaller train.micro_max or vocabulary needs "
+                           "less",
+                           job->base.cluster[c].name, (double)need / 0x1p20,
+                           (double)job->base.cluster[c].cu.mem_bytes / 0x1p20);
+        }
+    }
+    return CP_OK;
+}
+
 static cp_err init_world(struct cp_job *job)
 {
     CP_TRY(cp_shape_check(&job->shape));
@@ -296,6 +316,7 @@ static cp_err init_world(struct cp_job *job)
     CP_TRY(set_policy(job));
     CP_TRY(set_world(job));
     set_model_cost(job);
+    CP_TRY(check_control_units(job));
     CP_TRY(cp_cast_init(&job->cast, &job->base, job->shape.layers));
     CP_TRY(check_changes(job));
     return set_cuts(job);
@@ -398,6 +419,28 @@ cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_wo
     cp_channel_draw(&w, &job->channel, job->seed, mean);
     *out = w;
     return CP_OK;
+}
+
+/* M trades only time and memory where the samples of a step are fixed. */
+static void drop_convergence(const struct cp_job *job, struct cp_queues *q)
+{
+    if (job->config->plan.batch_mode == CP_BATCH_FIXED_BATCH) {
+        q->convergence = 0;
+    }
+}
+
+cp_err cp_job_queues(const struct cp_job *job, const struct cp_world *mean, struct cp_queues *q)
+{
+    CP_TRY(cp_queues_init(q, mean, job->config->plan.v));
+    drop_convergence(job, q);
+    return CP_OK;
+}
+
+void cp_job_queues_advance(const struct cp_job *job, struct cp_queues *q, const struct cp_world *w,
+                           const struct cp_forecast *f)
+{
+    cp_queues_advance(q, w, f);
+    drop_convergence(job, q);
 }
 
 struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct cp_world *w,

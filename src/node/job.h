@@ -26,6 +26,7 @@ struct cp_job {
     struct cp_dataset *train_set, *heldout_set;
     struct cp_tokens train, heldout;
     struct cp_shards *shards;
+    uint64_t data_hash;  /* of every id and label: a run goes on only with the data it began with */
     int32_t *eval_order; /* held-out samples in a fixed random order */
     /* world */
     struct cp_world base; /* undisturbed: configured rates, everybody present */
@@ -51,6 +52,12 @@ CP_NODISCARD cp_err cp_job_world(const struct cp_job *job, int round, bool mean,
 /* What a policy is asked with: queues and incumbent are left NULL. */
 struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct cp_world *w,
                                          const struct cp_world *mean);
+
+/* Queues of round 0; with a fixed batch there is no convergence queue (section 8). */
+CP_NODISCARD cp_err cp_job_queues(const struct cp_job *job, const struct cp_world *mean,
+                                  struct cp_queues *q);
+void cp_job_queues_advance(const struct cp_job *job, struct cp_queues *q, const struct cp_world *w,
+                           const struct cp_forecast *f);
 
 /* Samples of a step and how they are split: sizes[0..m-1], as even as possible, none empty. m is
  * lowered where there are fewer samples than micro-batches; returned. */

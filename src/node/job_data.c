@@ -2,6 +2,7 @@
 #include "node/job_data.h"
 
 #include "base/rng.h"
+#include "data/hash.h"
 #include "data/wptrain.h"
 
 #include <string.h>
@@ -62,7 +63,12 @@ static cp_err find_paths(struct paths *p, const struct cp_config *c, const char 
     struct cp_str base = {0};
     join(&base, folder, c->data.path);
     cp_err err = cp_str_check(&base);
-    if (!err && !is_dir(cp_str_text(&base))) {
+    if (!err && access(cp_str_text(&base), F_OK) != 0) {
+        err = cp_fail(CP_E_IO,
+                      "data.path: there is no file or folder %s (relative paths start at the "
+                      "folder of the configuration)",
+                      cp_str_text(&base));
+    } else if (!err && !is_dir(cp_str_text(&base))) {
         join(&p->train, folder, c->data.path);
     } else if (!err && !find_file(&p->train, cp_str_text(&base), "train")) {
         err = cp_fail(CP_E_DATA,
@@ -141,11 +147,23 @@ static cp_err read_vocab(struct cp_job *job, const struct paths *p)
                               (int32_t)job->config->model.vocab, &job->vocab);
 }
 
+static uint64_t hash_tokens(const struct cp_tokens *t)
+{
+    uint64_t parts[3] = {
+        cp_hash64((const char *)t->start, (size_t)(t->n + 1) * sizeof t->start[0]),
+        cp_hash64((const char *)t->id, (size_t)t->start[t->n] * sizeof t->id[0]),
+        cp_hash64((const char *)t->label, (size_t)t->n * sizeof t->label[0]),
+    };
+    return cp_hash64((const char *)parts, sizeof parts);
+}
+
 cp_err cp_job_tokenize(struct cp_job *job)
 {
     struct cp_tokenizer tok = {job->vocab, true, WORD_MAX};
     CP_TRY(cp_tokens_make(&tok, job->train_set, job->shape.max_len, &job->train));
-    return cp_tokens_make(&tok, job->heldout_set, job->shape.max_len, &job->heldout);
+    CP_TRY(cp_tokens_make(&tok, job->heldout_set, job->shape.max_len, &job->heldout));
+    job->data_hash = hash_tokens(&job->train) * 31 + hash_tokens(&job->heldout);
+    return CP_OK;
 }
 
 cp_err cp_job_draw_shards(struct cp_job *job)

@@ -63,9 +63,11 @@ cp_err cp_member_init(struct cp_member *m, const struct cp_job *job, struct cp_n
         .events = events,
         .part = {.first = 0, .last = -1, .index = -1},
     };
-    if (me->role == CP_ROLE_DEVICE) {
-        /* The plan's hard limit holds for the allocator too. */
-        m->mem.limit_bytes = job->base.cluster[me->cluster].device[me->device].mem_bytes;
+    const struct cp_cluster *cl = &job->base.cluster[me->cluster];
+    if (me->role == CP_ROLE_DEVICE) { /* the plan's hard limit holds for the allocator too */
+        m->mem.limit_bytes = cl->device[me->device].mem_bytes;
+    } else if (me->role == CP_ROLE_CU) {
+        m->mem.limit_bytes = cl->cu.mem_bytes;
     }
     return m->role == CP_ROLE_CU ? cp_feed_init(&m->feed, job, m->cluster, &m->msg_mem) : CP_OK;
 }

@@ -120,15 +120,16 @@ static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const cha
         json_array_append_new(clusters, cluster_state(e, k));
     }
     json_t *log = json_loads(log_json, JSON_ALLOW_NUL, NULL);
-    return json_pack("{s:i, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:o*}",
-                     "format", 1, "seed", (json_int_t)e->job->seed, "global_step",
+    char data[20];
+    snprintf(data, sizeof data, "%016llx", (unsigned long long)e->job->data_hash);
+    return json_pack("{s:i, s:s, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:o*}",
+                     "format", 1, "data", data, "seed", (json_int_t)e->job->seed, "global_step",
                      (json_int_t)rounds_done * c->train.local_steps, "rounds_done", rounds_done,
                      "max_steps", (json_int_t)(c->fed.rounds * c->train.local_steps), "plan_gen",
                      (int)e->plan.gen, "train_samples", (json_int_t)e->job->train.n,
                      "heldout_samples", (json_int_t)e->job->heldout.n, "queue_convergence",
                      json_real(e->queues.convergence), "clusters", clusters, "moves", move_list(e),
-                     "decision", decision_json(e), "decided", rounds_done < (int)c->fed.rounds,
-                     "log_history", log);
+                     "decision", decision_json(e), "decided", e->decided, "log_history", log);
 }
 
 static cp_err write_json(const char *dir, const char *file, json_t *doc)
@@ -367,18 +368,21 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
                          struct cp_str *log_json)
 {
     json_int_t seed, train_n, heldout_n;
+    const char *data;
+    char now[20];
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)e->job->data_hash);
     int rounds_done, gen, decided;
     double convergence;
     json_t *clusters, *moves, *decision, *log = NULL;
-    if (json_unpack((json_t *)doc, "{s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s:b, s?o}",
-                    "seed", &seed, "rounds_done", &rounds_done, "plan_gen", &gen, "train_samples",
-                    &train_n, "heldout_samples", &heldout_n, "queue_convergence", &convergence,
-                    "clusters", &clusters, "moves", &moves, "decision", &decision, "decided",
-                    &decided, "log_history", &log) != 0) {
+    if (json_unpack((json_t *)doc, "{s:s, s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s:b, s?o}",
+                    "data", &data, "seed", &seed, "rounds_done", &rounds_done, "plan_gen", &gen,
+                    "train_samples", &train_n, "heldout_samples", &heldout_n, "queue_convergence",
+                    &convergence, "clusters", &clusters, "moves", &moves, "decision", &decision,
+                    "decided", &decided, "log_history", &log) != 0) {
         return fail_state(dir, "a member is missing or has the wrong type");
     }
     if (seed != (json_int_t)e->job->seed || train_n != e->job->train.n ||
-        heldout_n != e->job->heldout.n) {
+        heldout_n != e->job->heldout.n || strcmp(data, now) != 0) {
         return fail_state(dir, "it was made with another seed or other data than the configuration "
                                "names");
     }

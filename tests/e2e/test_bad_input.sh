@@ -92,7 +92,7 @@ refused 2 "c9.x" "a.phone" -- run 'changes=[{round: 2, node: c9.x, kind: leave}]
 refused 2 "missing.yaml" -- run missing.yaml
 
 # --- data: status 1, with file, row and value
-refused 1 "nowhere.tsv" "No such file" -- run data.path=nowhere.tsv
+refused 1 "nowhere.tsv" "no file or folder" -- run data.path=nowhere.tsv
 refused 1 "other.tsv" "No such file" -- run data.heldout=other.tsv
 mkdir none
 refused 1 "none" "train.tsv" -- run data.path=none
