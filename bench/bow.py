@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 def read_tsv(path):
     with open(path, encoding="utf-8", newline="") as f:
-        rows = list(csv.DictReader(f, delimiter="\t", quoting=csv.QUOTE_NONE))
+        rows = list(csv.DictReader(f, delimiter="\t"))
     return [r["text"] for r in rows], np.array([r["label"] for r in rows])
 
 

@@ -15,6 +15,7 @@ uncased). Needs Python 3, torch >= 1.13 and numpy. One thread unless OMP_NUM_THR
 """
 
 import argparse
+import csv
 import json
 import os
 import sys
@@ -132,17 +133,15 @@ class Rows:
 
 
 def read_tsv(path):
-    texts, labels = [], []
-    with open(path, encoding="utf-8") as f:
-        if next(f, "").rstrip("\n") != "text\tlabel":
-            sys.exit(f"{path}:1: the header must be text<TAB>label")
-        for number, line in enumerate(f, 2):
-            text, tab, label = line.rstrip("\n").rpartition("\t")
-            if not tab:
-                sys.exit(f"{path}:{number}: no tab in this line")
-            texts.append(text)
-            labels.append(label)
-    return texts, labels
+    """Columns text and label; a field with quotes in it is quoted, as in CSV (RFC 4180)."""
+    with open(path, encoding="utf-8", newline="") as f:
+        rows = list(csv.reader(f, delimiter="\t"))
+    if not rows or rows[0] != ["text", "label"]:
+        sys.exit(f"{path}:1: the header must be text<TAB>label")
+    for number, row in enumerate(rows[1:], 1):
+        if len(row) != 2:
+            sys.exit(f"{path}: row {number} has {len(row)} fields")
+    return [r[0] for r in rows[1:]], [r[1] for r in rows[1:]]
 
 
 # Model

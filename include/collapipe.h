@@ -87,7 +87,7 @@ struct collapipe_run_options {
  *  "latency_s" (mean per round),"energy_j","plan_changes","files":{...},
  *  "rounds_log":[{"round","train_loss","samples","eval":{"accuracy","loss","samples","full"},
  *     "latency_s","energy_j","bubble_pct","wall_s","gen","changes":[text],"moves":[{"cluster",
- *     "layer","from","to"}],"kept","note","binding","queue_convergence","queue_energy_max",
+ *     "layer","from","to"}],"kept","note","binding","queue_convergence","queue_energy_max","baselines":[...],
  *     "clusters":[{"name","order","micro_batches","devices":[names],"segments":[layers],
  *     "step_s","round_s","standby":[names]}]}]}
  * INTERRUPTED after collapipe_run_stop(); the document is given then too.

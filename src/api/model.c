@@ -98,9 +98,22 @@ static cp_err load_weights(collapipe_model *m)
     return err;
 }
 
+/* A checkpoint of ours says what its files must be; a folder from elsewhere has no manifest. */
+static cp_err check_manifest(const collapipe_model *m)
+{
+    struct cp_str path = {0};
+    cp_err err = cp_api_path(m->dir.p, "manifest.json", &path);
+    if (!err && access(path.p, F_OK) == 0) {
+        err = cp_ckpt_verify(m->dir.p);
+    }
+    cp_str_fini(&path);
+    return err;
+}
+
 static cp_err open_model(collapipe_model *m, const char *dir)
 {
     CP_TRY(find_model(dir, &m->dir));
+    CP_TRY(check_manifest(m));
     CP_TRY(cp_ckpt_load_meta(m->dir.p, &m->meta));
     CP_TRY(load_vocab(m));
     CP_TRY(load_weights(m));

@@ -30,6 +30,18 @@ static void replayer_fini(struct replayer *r)
     collapipe_config_close(r->cfg);
 }
 
+/* A replay of other data proves nothing. */
+static cp_err check_data(const struct replayer *r)
+{
+    char now[20];
+    const char *then = json_string_value(json_object_get(r->state, "data"));
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)r->job.data_hash);
+    return then && strcmp(then, now) == 0
+               ? CP_OK
+               : cp_fail(CP_E_DATA, "the data of %s is not what the run was trained on",
+                         cp_config_of(r->cfg->conf)->data.path);
+}
+
 /* Micro-batches of every round and cluster, as the run recorded them. */
 static cp_err read_micros(struct replayer *r)
 {
@@ -70,6 +82,7 @@ static cp_err prepare(struct replayer *r, const char *run_dir)
     cp_str_fini(&path);
     CP_TRY(err);
     CP_TRY(cp_job_init(&r->job, cp_config_of(r->cfg->conf), r->cfg->folder));
+    CP_TRY(check_data(r));
     CP_TRY(read_micros(r));
     for (int k = 0; k < cp_shape_blocks(&r->job.shape); k++) {
         size_t n = (size_t)cp_shape_params(&r->job.shape, k, k);

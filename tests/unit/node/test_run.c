@@ -60,12 +60,14 @@ static void a_plan_that_does_not_fit_is_named(void **state)
 static void everybody_gone_is_named(void **state)
 {
     struct kit *k = *state;
+    k->rounds = 0;
     assert_int_equal(
         kit_open(k, (const char *const[]){"plan.policy=dssda", "plan.cuts=null", "clusters=1x1",
                                           "changes=[{round: 2, node: c1.d1, kind: leave}]", NULL}),
         CP_OK);
     assert_int_equal(kit_run(k), CP_E_PLAN);
     expect_text("round 2");
+    assert_int_equal(k->rounds, 1); /* what was trained is evaluated and reported */
     kit_close(k);
 }
 
@@ -77,6 +79,7 @@ static void mistakes_in_the_configuration(void **state)
     } CASES[] = {
         {"plan.policy=dsda", "dssda", CP_E_CONFIG},
         {"clusters=2y3", "CxK", CP_E_CONFIG},
+        {"clusters=[{name: a, cu: {mem_mib: 0.001}, devices: [{name: x}]}]", "a.cu", CP_E_PLAN},
         {"clusters=[{name: a}]", "no devices", CP_E_PLAN},
         {"clusters=[{name: a, devices: [{name: x}, {name: x}]}]", "two devices named x",
          CP_E_CONFIG},
@@ -211,6 +214,69 @@ static void a_failed_save_leaves_nothing(void **state)
     kit_remove(&own);
 }
 
+/* Loads the checkpoint dir into the job at hand and runs what is left of it. */
+static cp_err resume(struct kit *k, const char *dir)
+{
+    struct cp_str log = {0};
+    int done;
+    assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
+    assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
+    assert_int_equal(cp_snapshot_load(dir, &k->edge, &log), CP_OK);
+    cp_str_fini(&log);
+    return cp_local_run(&k->edge, NULL, &done);
+}
+
+/* A rate that destroys the model in a later round: the checkpoint is whole, and goes on well. */
+static void a_checkpoint_survives_a_bad_rate(void **state)
+{
+    struct kit *k = *state;
+    char dir[256];
+    k->save = true;
+    k->rounds = 0;
+    k->stop_after = 1;
+    assert_int_equal(kit_open(k, NULL), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    snprintf(dir, sizeof dir, "%s", k->saved.p);
+    kit_close(k);
+    k->stop_after = 0;
+    assert_int_equal(kit_open(k, (const char *const[]){"train.lr=1e9", "train.clip=0", NULL}),
+                     CP_OK);
+    assert_int_equal(resume(k, dir), CP_E_NONFINITE);
+    expect_text("round 2");
+    kit_close(k);
+    assert_int_equal(cp_ckpt_verify(dir), CP_OK);
+    assert_int_equal(kit_open(k, NULL), CP_OK);
+    assert_int_equal(resume(k, dir), CP_OK);
+    kit_close(k);
+    k->save = false;
+}
+
+/* Other texts or labels than the run began with, however alike. */
+static void changed_data_does_not_resume(void **state)
+{
+    struct kit *k = *state, other = {0};
+    struct cp_str log = {0};
+    char dir[256];
+    k->save = true;
+    k->stop_after = 0;
+    assert_int_equal(kit_open(k, NULL), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    snprintf(dir, sizeof dir, "%s", k->saved.p);
+    kit_close(k);
+    kit_dir(&other, 40);
+    char cmd[160];
+    snprintf(cmd, sizeof cmd, "sed -i 's/c1$/c9/; s/c2$/c1/; s/c9$/c2/' %s/train.tsv", other.dir);
+    assert_int_equal(system(cmd), 0);
+    assert_int_equal(kit_open(&other, (const char *const[]){"fed.rounds=9", NULL}), CP_OK);
+    assert_int_equal(cp_net_new(other.job.cast.n_nodes, other.job.cast.names, &other.net), CP_OK);
+    assert_int_equal(cp_edge_init(&other.edge, &other.job, other.net), CP_OK);
+    assert_int_equal(cp_snapshot_load(dir, &other.edge, &log), CP_E_CKPT);
+    expect_text("other data");
+    cp_str_fini(&log);
+    kit_close(&other);
+    kit_remove(&other);
+}
+
 /* A stand-by hears nothing while others train for longer than the deadline of one wait. */
 static void a_stand_by_outlives_a_round(void **state)
 {
@@ -323,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_cluster_without_data_has_weight_0),
         cmocka_unit_test(resume_is_bitwise_the_same),
         cmocka_unit_test(a_failed_save_leaves_nothing),
+        cmocka_unit_test(a_checkpoint_survives_a_bad_rate),
+        cmocka_unit_test(changed_data_does_not_resume),
         cmocka_unit_test(a_stand_by_outlives_a_round),
         cmocka_unit_test(more_rounds_begin_with_a_decision),
         cmocka_unit_test(another_seed_or_model_does_not_resume),
