@@ -83,11 +83,13 @@ struct collapipe_run_options {
  *  "samples"},"model_time_s","model_energy_j","wall_s","bubble_pct","clusters":[{"name","samples",
  *  "nodes":[{"name","role","blocks":[first,last] or null,"slots","mem_peak_bytes",
  *  "mem_model_bytes","msg_peak_bytes","sent_bytes","busy_s"}]}],"params_sha256","checkpoint",
- *  "interrupted","baselines":[{"policy","latency_s","energy_j","mem_peak_bytes","feasible","why"}],
+ *  "interrupted","baselines":[{"policy","rounds","latency_s","energy_j",
+ *  "mem_peak_bytes","feasible","why"}] (null: no plan even without a limit of memory),
  *  "latency_s" (mean per round),"energy_j","plan_changes","files":{...},
  *  "rounds_log":[{"round","train_loss","samples","eval":{"accuracy","loss","samples","full"},
  *     "latency_s","energy_j","bubble_pct","wall_s","gen","changes":[text],"moves":[{"cluster",
- *     "layer","from","to"}],"kept","note","binding","queue_convergence","queue_energy_max","baselines":[...],
+ *     "layer","from","to"}],"kept","note","binding","queue_convergence",
+ *     "queue_energy_max","baselines":[...],
  *     "clusters":[{"name","order","micro_batches","devices":[names],"segments":[layers],
  *     "step_s","round_s","standby":[names]}]}]}
  * INTERRUPTED after collapipe_run_stop(); the document is given then too.

@@ -255,6 +255,11 @@ static void a_model_keeps_its_case(void **state)
     FILE *f = fopen(cmd, "w");
     fprintf(f, "{\"do_lower_case\": false}\n");
     fclose(f);
+    collapipe_model *m =
+        NULL; /* a checkpoint whose files are not as its manifest says is not used */
+    assert_int_equal(collapipe_model_open(folder, &m), COLLAPIPE_FAILED);
+    snprintf(cmd, sizeof cmd, "%s/manifest.json", folder);
+    assert_int_equal(unlink(cmd), 0);
     assert_true(score_of(folder, "FIRE sun") != score_of(folder, "fire sun"));
     json_decref(result);
     collapipe_config_close(c);
