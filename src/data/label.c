@@ -254,10 +254,11 @@ cp_err cp_labels_finish(struct cp_labels *l, const char *file, int32_t *label, i
     if (!given && l->kind == CP_LEARN_INTEGERS) {
         for (int32_t i = 0; i < classes; i++) {
             if (!l->seen[i]) {
-                return cp_fail(CP_E_DATA,
-                               "%s: the labels go up to %d, but no sample has class %d; labels "
-                               "start at 0. If that is right, give the number of classes (data.classes)",
-                               file, classes - 1, i);
+                return cp_fail(
+                    CP_E_DATA,
+                    "%s: the labels go up to %d, but no sample has class %d; labels "
+                    "start at 0. If that is right, give the number of classes (data.classes)",
+                    file, classes - 1, i);
             }
         }
     }
