@@ -4,7 +4,8 @@
 #   make check-quick   release build and all its tests (3 minutes)
 #   make check         what the build server runs: adds sanitizers, clang, format, lint
 #   make check-long    adds fuzzing, repetition and lint of every file (an hour)
-#   make bench, make format, make clean
+#   make bench         accuracy beside PyTorch on the same shards (an hour)
+#   make format, make clean
 JOBS ?= 2
 DEMO ?= demo
 BIN = build/release/collapipe
@@ -29,7 +30,8 @@ check check-quick check-long:
 	@JOBS=$(JOBS) tools/check $(subst check,full,$(subst check-,,$@))
 
 bench: build
-	@if test -f bench/run.sh; then bash bench/run.sh; else echo "there is no bench/run.sh"; exit 1; fi
+	@tools/deps bench
+	@bash bench/compare.sh $(BIN) build/bench
 
 format:
 	@tools/deps check
