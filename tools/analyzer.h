@@ -1,6 +1,7 @@
 /*
- * Included before every file that clang-tidy reads, and by nothing else. The analyzer cannot see into
- * err.c, so it would follow paths on which a failed function returns CP_OK. This tells it better.
+ * Included before every file that clang-tidy reads, and by nothing else. The analyzer cannot see
+ * into err.c, so it would follow paths on which a failed function returns CP_OK. This tells it
+ * better.
  */
 #include "base/err.h"
 
