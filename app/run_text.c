@@ -450,7 +450,9 @@ static void result(FILE *f, const json_t *doc)
     if (n) {
         double first = doc_number_at(doc, "train_loss", 0);
         double last = doc_number_at(doc, "train_loss", n - 1);
-        fprintf(f, isfinite(first) && isfinite(last) ? ", loss %.3f -> %.3f" : "", first, last);
+        if (isfinite(first) && isfinite(last)) {
+            fprintf(f, ", loss %.3f -> %.3f", first, last);
+        }
     }
     fprintf(f, ", %s on this machine\n", ui_span(doc_number(doc, "wall_s")).s);
     double time_s = doc_number(doc, "model_time_s");

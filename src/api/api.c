@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern char **environ;
-
 const char *collapipe_version(void)
 {
     return CP_VERSION;

@@ -11,6 +11,7 @@
 #include "unit/pipe/lists.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -296,13 +297,17 @@ static void test_evaluation_and_one_stage(void **state)
 struct log {
     int n;
     struct cp_event e[EVENTS];
+    char node[EVENTS][CP_SIM_NAME]; /* the events' own are borrowed */
 };
 
 static void log_put(void *arg, const struct cp_event *e)
 {
     struct log *log = arg;
     assert_true(log->n < EVENTS);
-    log->e[log->n++] = *e;
+    snprintf(log->node[log->n], CP_SIM_NAME, "%s", e->node);
+    log->e[log->n] = *e;
+    log->e[log->n].node = log->node[log->n];
+    log->n++;
 }
 
 static bool is_kind(const struct cp_event *e, enum cp_op_kind kind)
