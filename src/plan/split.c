@@ -238,11 +238,11 @@ static cp_err keep_label(struct search *x, struct cp_split_label *l)
     struct cp_split_label *all = x->work->label;
     for (int32_t *at = head; *at >= 0;) {
         struct cp_split_label *other = &all[*at];
-        if (other->set != l->set || other->last != l->last || other->layers != l->layers) {
-            at = &other->next;
-        } else if (dominates(other, l)) {
+        bool same = other->set == l->set && other->last == l->last && other->layers == l->layers;
+        if (same && dominates(other, l)) {
             return CP_OK;
-        } else if (dominates(l, other)) {
+        }
+        if (same && dominates(l, other)) {
             other->dead = true;
             *at = other->next;
         } else {
@@ -437,7 +437,7 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
     int at = x->best_label;
     for (int j = s->segments - 1; j >= 0; j--) {
         const struct cp_split_label *l = &x->work->label[at];
-        out->device[j] = l->last;
+        out->device[j] = (int)l->last;
         out->layers[j] = l->layers - x->work->label[l->parent].layers;
         at = l->parent;
     }
