@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/str.h"
+#include "unit/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,32 +18,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/cp_str_XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][128];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 static void test_grows(void **state)
 {

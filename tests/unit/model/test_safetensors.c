@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "model/safetensors.h"
+#include "unit/folder.h"
 
 #include <math.h>
 #include <signal.h>
@@ -18,32 +19,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/cp_st_XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][128];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 static void assert_contains(const char *text, const char *part)
 {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/tfevents.h"
+#include "unit/folder.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -19,23 +20,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char dir[64];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/cp_tfevents_XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
 
 static struct cp_tfevents *opened(double wall_s)
 {
