@@ -85,6 +85,8 @@ static cp_err average(struct solo *solo, const struct cp_job *job, struct cp_fed
 {
     int n = job->cast.n_clusters;
     double total = 0, *weights = size + n;
+    /* The rule of edge.c, written again on purpose: an oracle that calls what it checks proves
+     * nothing (mutant weights-by-setting). */
     for (int c = 0; c < n; c++) {
         bool by_data = job->config->fed.weights == CP_WEIGHTS_DATA;
         size[c] = solo[c].trained > 0 && by_data ? job->base.cluster[c].data_size : solo[c].trained;

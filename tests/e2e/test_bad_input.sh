@@ -3,6 +3,7 @@
 # was saved is lost.
 # usage: test_bad_input.sh path/to/collapipe
 set -u
+. "$(dirname "$0")/lib.sh"
 dir=$(mktemp -d)
 cp "$(realpath "$1")" "$dir/collapipe" || exit 1 # where any user may run it
 bin=$dir/collapipe
@@ -17,27 +18,6 @@ trap cleanup EXIT
 cd "$dir" || exit 1
 export NO_COLOR=1
 
-# collapipe ARGS: status, and what it wrote in $out and $err.
-cli() {
-    "$bin" "$@" >"$dir/.out" 2>"$dir/.err" </dev/null
-    status=$?
-    out=$(cat "$dir/.out")
-    err=$(cat "$dir/.err")
-}
-
-checks=0
-# check WHAT COMMAND...: the command must succeed.
-check() {
-    local what=$1
-    shift
-    checks=$((checks + 1))
-    if ! "$@"; then
-        printf 'FAILED: %s\n  %s\n--- status %s, standard output:\n%s\n--- standard error:\n%s\n' \
-            "$what" "$*" "${status:-}" "${out:-}" "${err:-}" | head -60
-        exit 1
-    fi
-}
-has() { [[ $1 == *"$2"* ]]; }
 value() { python3 -c 'import json, sys; print(eval("d" + sys.argv[2], {"d": json.loads(sys.argv[1])}))' "$1" "$2"; }
 
 # refused STATUS TEXT... -- ARGS...: one sentence on standard error that has every TEXT.

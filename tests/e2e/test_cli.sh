@@ -2,6 +2,7 @@
 # The command line as a user meets it: help, mistakes, output formats, Ctrl-C, resume, replay.
 # usage: test_cli.sh path/to/collapipe
 set -u
+. "$(dirname "$0")/lib.sh"
 bin=$(realpath "$1")
 dir=$(mktemp -d)
 run_pid=
@@ -16,27 +17,6 @@ esc=$(printf '\033')
 tiny=(model.layers=2 model.width=32 model.heads=2 model.ffn=64 train.local_steps=20 'changes=[]'
     eval.max_samples=200)
 
-# collapipe ARGS: status, and what it wrote in $out and $err.
-cli() {
-    "$bin" "$@" >"$dir/.out" 2>"$dir/.err" </dev/null
-    status=$?
-    out=$(cat "$dir/.out")
-    err=$(cat "$dir/.err")
-}
-
-checks=0
-# check WHAT COMMAND...: the command must succeed.
-check() {
-    local what=$1
-    shift
-    checks=$((checks + 1))
-    if ! "$@"; then
-        printf 'FAILED: %s\n  %s\n--- status %s, standard output:\n%s\n--- standard error:\n%s\n' \
-            "$what" "$*" "${status:-}" "${out:-}" "${err:-}" | head -60
-        exit 1
-    fi
-}
-has() { [[ $1 == *"$2"* ]]; }
 lacks() { [[ $1 != *"$2"* ]]; }
 columns_at_most() { # of UTF-8 text
     python3 -c 'import sys; n = int(sys.argv[1]); sys.exit(any(len(l) > n for l in sys.argv[2].splitlines()))' "$1" "$2"
