@@ -105,7 +105,7 @@ static cp_err add_cluster(const struct planner *p, json_t *j, const struct cp_cl
         json_array_append_new(limits, json_integer((json_int_t)cl->device[c->device[s]].mem_bytes));
     }
     json_object_set_new(j, "mem_limit_bytes", limits);
-    if (c->mode == CP_MODE_FULL) {
+    if (c->mode != CP_MODE_PIPELINE) {
         return CP_OK;
     }
     json_object_set_new(j, "fwd_s", real_array(f->times.fwd_s, c->segments + 2));

@@ -41,6 +41,14 @@ static size_t segment_bytes(const void *arg, int n_layers, int slots)
         .total_bytes;
 }
 
+static size_t client_bytes(const void *arg, int n_layers)
+{
+    const struct cp_job *job = arg;
+    return cp_shape_cost(&job->shape, 0, n_layers, cp_job_micro_max(job), job->shape.max_len, 1,
+                         cp_optim_words(job->optim.kind))
+        .total_bytes;
+}
+
 static struct cp_part_cost part_cost(const struct cp_job *job, int block)
 {
     struct cp_cost c = cp_shape_cost(&job->shape, block, block, cp_job_micro_max(job),
@@ -63,7 +71,9 @@ static void set_model_cost(struct cp_job *job)
         .boundary_bytes = (double)b * s->max_len * s->width * sizeof(cp_real),
         .label_bytes = (double)b * (2 * sizeof(int32_t) + sizeof(int64_t)), /* pipe/exec.c */
         .optim_words = words,
+        .width = s->width,
         .segment_bytes = segment_bytes,
+        .client_bytes = client_bytes,
         .segment_arg = job,
         .full_bytes_micro = cp_shape_cost(s, 0, s->layers + 1, b, s->max_len, 1, words).total_bytes,
         .full_bytes_batch =
@@ -316,6 +326,7 @@ static cp_err init_world(struct cp_job *job)
     CP_TRY(set_policy(job));
     CP_TRY(set_world(job));
     set_model_cost(job);
+    cp_world_weigh(&job->base);
     CP_TRY(check_control_units(job));
     CP_TRY(cp_cast_init(&job->cast, &job->base, job->shape.layers));
     CP_TRY(check_changes(job));

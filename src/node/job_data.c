@@ -177,6 +177,7 @@ cp_err cp_job_draw_shards(struct cp_job *job)
     for (int k = 0; k < job->base.n_clusters; k++) {
         job->base.cluster[k].data_size = (double)cp_shards_size(job->shards, k);
     }
+    cp_world_weigh(&job->base);
     int64_t n = job->heldout_set->n;
     CP_TRY(cp_mem_array(NULL, (size_t)n, sizeof *job->eval_order, &job->eval_order));
     for (int64_t i = 0; i < n; i++) {

@@ -52,11 +52,38 @@ static cp_err check_layers(const struct cp_cluster_plan *c, const struct cp_clus
             return cp_fail(CP_E_PLAN, "%s: %s trains the whole model but has %d of %d layers",
                            cl->name, name, n, layers);
         }
-        sum += n;
+        if (c->mode == CP_MODE_SPLIT && n != c->layers[0]) {
+            return cp_fail(CP_E_PLAN, "%s: %s has %d layers and %s %d; in split all hold the same",
+                           cl->name, name, n, cl->device[c->device[0]].name, c->layers[0]);
+        }
+        sum = c->mode == CP_MODE_PIPELINE ? sum + n : n;
     }
-    if (c->mode == CP_MODE_PIPELINE && sum != layers) {
-        return cp_fail(CP_E_PLAN, "%s: the segments have %d layers together, the model has %d",
-                       cl->name, sum, layers);
+    if (c->edge_layers < 0 || c->edge_layers > layers) {
+        return cp_fail(CP_E_PLAN, "%s: the edge server has %d layers; 0 to %d can be", cl->name,
+                       c->edge_layers, layers);
+    }
+    if (sum + c->edge_layers != layers) {
+        return cp_fail(CP_E_PLAN,
+                       "%s: the segments and the edge server have %d layers together, the model "
+                       "has %d",
+                       cl->name, sum + c->edge_layers, layers);
+    }
+    return CP_OK;
+}
+
+static cp_err check_formats(const struct cp_cluster_plan *c, const struct cp_cluster *cl)
+{
+    for (int j = 0; j <= c->segments; j++) {
+        unsigned most = c->mode == CP_MODE_PIPELINE ? CP_FORMAT_INT8 : CP_FORMAT_FP32;
+        if ((unsigned)c->link_format[j] > most) {
+            return cp_fail(CP_E_PLAN, "%s: link %d has the format %s, which mode %s cannot have",
+                           cl->name, j, cp_format_name(c->link_format[j]),
+                           cp_plan_mode_name(c->mode));
+        }
+    }
+    if ((unsigned)c->upload_format > CP_FORMAT_INT8) {
+        return cp_fail(CP_E_PLAN, "%s: the format %d of the upload is unknown", cl->name,
+                       (int)c->upload_format);
     }
     return CP_OK;
 }
@@ -81,7 +108,7 @@ static cp_err check_slots(const struct cp_cluster_plan *c, const struct cp_clust
                            "for each other for ever",
                            cl->name, j, slots, c->slots[j - 1]);
         }
-        bool fits = c->order == CP_ORDER_1F1B || c->mode == CP_MODE_FULL ||
+        bool fits = c->order == CP_ORDER_1F1B || c->mode != CP_MODE_PIPELINE ||
                     slots == cp_order_slots(c->order, c->segments, m, j);
         if (!fits) {
             return cp_fail(CP_E_PLAN,
@@ -98,15 +125,15 @@ static cp_err check_memory(const struct cp_cluster_plan *c, const struct cp_clus
 {
     for (int s = 0; s < c->segments; s++) {
         const struct cp_device *d = &cl->device[c->device[s]];
-        size_t need = c->mode == CP_MODE_FULL
-                          ? model->full_bytes_micro
-                          : model->segment_bytes(model->segment_arg, c->layers[s], c->slots[s + 1]);
+        size_t need = cp_plan_mem_bytes(c, s, model);
         if (need <= d->mem_bytes) {
             continue;
         }
         char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT], what[64];
         if (c->mode == CP_MODE_FULL) {
             snprintf(what, sizeof what, "the whole model needs");
+        } else if (c->mode == CP_MODE_SPLIT) {
+            snprintf(what, sizeof what, "the embedding and %d layers need", c->layers[s]);
         } else {
             snprintf(what, sizeof what, "%d layers with %d micro-batches in flight need",
                      c->layers[s], c->slots[s + 1]);
@@ -170,7 +197,7 @@ static cp_err check_pipeline_powers(const struct cp_cluster_plan *c, const struc
 static cp_err check_cluster(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
                             const struct cp_world *w)
 {
-    if ((unsigned)c->mode > CP_MODE_FULL || (unsigned)c->order > CP_ORDER_1F1B) {
+    if ((unsigned)c->mode > CP_MODE_SPLIT || (unsigned)c->order > CP_ORDER_1F1B) {
         return cp_fail(CP_E_PLAN, "%s: mode %d and order %d: unknown", cl->name, (int)c->mode,
                        (int)c->order);
     }
@@ -178,11 +205,12 @@ static cp_err check_cluster(const struct cp_cluster_plan *c, const struct cp_clu
     CP_TRY(check_layers(c, cl, w->model.layers));
     CP_TRY(check_slots(c, cl, w));
     CP_TRY(check_memory(c, cl, &w->model));
+    CP_TRY(check_formats(c, cl));
     if (!(c->uplink_share > 0)) {
         return cp_fail(CP_E_PLAN, "%s: the uplink share is %g; it must be above 0", cl->name,
                        c->uplink_share);
     }
-    if (c->mode == CP_MODE_FULL) {
+    if (c->mode != CP_MODE_PIPELINE) {
         for (int s = 0; s < c->segments; s++) {
             const struct cp_device *d = &cl->device[c->device[s]];
             CP_TRY(check_power(c->power_fwd_w[s + 1], d->power_d2e_w, cl, d->name, "the model"));

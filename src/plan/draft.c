@@ -156,7 +156,7 @@ struct cp_value cp_draft_value(const struct cp_cluster_plan *c, const struct cp_
     struct cp_cluster_forecast f;
     cp_cluster_forecast_make(c, cluster, w, &f);
     struct cp_value v = {.time_s = f.round_s};
-    v.cost = cp_queues_micro_price(q, w, cluster) / c->micro_batches;
+    v.cost = q ? q->convergence * cp_cluster_gamma(c, w, cluster) : 0;
     for (int node = 0; node <= w->cluster[cluster].n_devices; node++) {
         v.cost += cp_queues_price(q, w, cluster, node) * f.energy_j[node];
     }

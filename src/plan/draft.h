@@ -66,10 +66,10 @@ bool cp_draft_order(const struct cp_policy_args *a, int cluster, struct cp_room 
 CP_NODISCARD cp_err cp_draft_finish(const struct cp_policy_args *a, int cluster, struct cp_room *r,
                                     struct cp_cluster_plan *c, struct cp_decision *d);
 
-/* V T_c + sum Z~ E + Y~ / M of one cluster, exactly; and its parts. */
+/* V T_c + sum Z~ E + Y gamma_c of one cluster, exactly; and its parts. */
 struct cp_value {
     double time_s; /* T_c */
-    double cost;   /* sum Z~ E + Y~ / M */
+    double cost;   /* sum Z~ E + Y gamma_c */
 };
 struct cp_value cp_draft_value(const struct cp_cluster_plan *c, const struct cp_world *w,
                                const struct cp_queues *q, int cluster);

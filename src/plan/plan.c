@@ -13,7 +13,25 @@ const char *cp_order_name(enum cp_order order)
 
 const char *cp_plan_mode_name(enum cp_plan_mode mode)
 {
-    return mode == CP_MODE_FULL ? "full" : "pipeline";
+    static const char *const names[] = {"pipeline", "full", "split"};
+    return (unsigned)mode <= CP_MODE_SPLIT ? names[mode] : "unknown";
+}
+
+const char *cp_format_name(enum cp_format format)
+{
+    static const char *const names[] = {"fp32", "bf16", "int8"};
+    return (unsigned)format <= CP_FORMAT_INT8 ? names[format] : "unknown";
+}
+
+double cp_format_size(enum cp_format format, int32_t width)
+{
+    return format == CP_FORMAT_FP32 ? 1 : format == CP_FORMAT_BF16 ? 0.5 : 0.25 + 1.0 / width;
+}
+
+double cp_format_error(enum cp_format format)
+{
+    static const double error[] = {0, 0x1p-9 / 1.7320508, 3.5 / 127 / 3.4641016};
+    return error[format];
 }
 
 cp_err cp_plan_init(struct cp_plan *p, int n_clusters)
@@ -96,12 +114,29 @@ bool cp_plan_overlaps(const struct cp_cluster_plan *c)
     return false;
 }
 
+size_t cp_plan_mem_bytes(const struct cp_cluster_plan *c, int segment,
+                         const struct cp_model_cost *model)
+{
+    if (c->mode == CP_MODE_FULL) {
+        return model->full_bytes_micro;
+    }
+    int n = c->layers[segment];
+    return c->mode == CP_MODE_SPLIT
+               ? model->client_bytes(model->segment_arg, n)
+               : model->segment_bytes(model->segment_arg, n, c->slots[segment + 1]);
+}
+
+static int owner(const struct cp_cluster_plan *c, int layers, int block)
+{
+    int stage = cp_plan_stage_of(c, layers, block);
+    return stage > c->segments ? CP_OWNER_EDGE : c->device[stage - 1];
+}
+
 static int diff_cluster(const struct cp_cluster_plan *from, const struct cp_cluster_plan *to,
                         int cluster, int layers, struct cp_move *moves, int n, int max)
 {
     for (int block = 1; block <= layers; block++) {
-        int a = from->device[cp_plan_stage_of(from, layers, block) - 1];
-        int b = to->device[cp_plan_stage_of(to, layers, block) - 1];
+        int a = owner(from, layers, block), b = owner(to, layers, block);
         if (a == b) {
             continue;
         }
@@ -119,29 +154,61 @@ int cp_plan_diff(const struct cp_plan *from, const struct cp_plan *to, int layer
     assert(from->n_clusters == to->n_clusters);
     int n = 0;
     for (int c = 0; c < from->n_clusters; c++) {
-        n = diff_cluster(&from->cluster[c], &to->cluster[c], c, layers, moves, n, max);
+        if (from->cluster[c].mode == CP_MODE_PIPELINE && to->cluster[c].mode == CP_MODE_PIPELINE) {
+            n = diff_cluster(&from->cluster[c], &to->cluster[c], c, layers, moves, n, max);
+        }
     }
     return n;
+}
+
+/* "name=3-5  " */
+static void put_layers(struct cp_str *out, const char *name, int first, int n, const char *tail)
+{
+    cp_str_printf(out, n == 1 ? "%s=%d" : "%s=%d-%d", name, first, first + n - 1);
+    cp_str_printf(out, "%s  ", tail);
+}
+
+/* Formats that are not fp32: "  link 2 bf16", "  upload int8". */
+static void put_formats(struct cp_str *out, const struct cp_cluster_plan *c)
+{
+    for (int j = 0; c->mode == CP_MODE_PIPELINE && j <= c->segments; j++) {
+        if (c->link_format[j] != CP_FORMAT_FP32) {
+            cp_str_printf(out, "  link %d %s", j, cp_format_name(c->link_format[j]));
+        }
+    }
+    if (c->upload_format != CP_FORMAT_FP32) {
+        cp_str_printf(out, "  upload %s", cp_format_name(c->upload_format));
+    }
 }
 
 void cp_plan_line(const struct cp_cluster_plan *c, const struct cp_cluster *cl, struct cp_str *out)
 {
     cp_str_printf(out, "%s: ", cl->name);
-    if (c->mode == CP_MODE_FULL) {
-        for (int s = 0; s < c->segments; s++) {
-            cp_str_printf(out, "%s=all  ", cl->device[c->device[s]].name);
-        }
-        cp_str_printf(out, "M=%d full", c->micro_batches);
-        return;
+    if (c->mode == CP_MODE_PIPELINE) {
+        cp_str_puts(out, "cu=emb  ");
     }
-    cp_str_puts(out, "cu=emb  ");
-    for (int s = 0, first = 1; s < c->segments; first += c->layers[s], s++) {
+    int first = 1;
+    for (int s = 0; s < c->segments; s++) {
         const char *name = cl->device[c->device[s]].name;
-        if (c->layers[s] == 1) {
-            cp_str_printf(out, "%s=%d  ", name, first);
+        if (c->mode == CP_MODE_FULL) {
+            cp_str_printf(out, "%s=all  ", name);
+        } else if (c->mode == CP_MODE_SPLIT) {
+            cp_str_printf(out, "%s=emb+1-%d  ", name, c->layers[s]);
         } else {
-            cp_str_printf(out, "%s=%d-%d  ", name, first, first + c->layers[s] - 1);
+            put_layers(out, name, first, c->layers[s], "");
+            first += c->layers[s];
         }
     }
-    cp_str_printf(out, "edge=head  M=%d %s", c->micro_batches, cp_order_name(c->order));
+    if (c->mode == CP_MODE_SPLIT) {
+        first = c->layers[0] + 1;
+    }
+    if (c->mode != CP_MODE_FULL && c->edge_layers > 0) {
+        put_layers(out, "edge", first, c->edge_layers, "+head");
+    } else if (c->mode != CP_MODE_FULL) {
+        cp_str_puts(out, "edge=head  ");
+    }
+    cp_str_printf(out, "M=%d %s", c->micro_batches,
+                  c->mode == CP_MODE_PIPELINE ? cp_order_name(c->order)
+                                              : cp_plan_mode_name(c->mode));
+    put_formats(out, c);
 }

@@ -64,22 +64,36 @@ static bool put_forecast(json_t *o, const struct cp_cluster_plan *c, int cluster
            put(o, "energy_j", reals(energy_j, c->segments + 1));
 }
 
+static json_t *formats(const struct cp_cluster_plan *c)
+{
+    json_t *a = json_array();
+    for (int j = 0; j <= c->segments; j++) {
+        if (json_array_append_new(a, json_string(cp_format_name(c->link_format[j]))) != 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
 static json_t *cluster_json(const struct cp_cluster_plan *c, int cluster, const struct cp_world *w)
 {
     json_t *o = json_object();
     int n = c->segments;
-    bool ok = put(o, "mode", json_string(cp_plan_mode_name(c->mode))) &&
-              put(o, "order", json_string(cp_order_name(c->order))) &&
-              put(o, "micro_batches", json_integer(c->micro_batches)) &&
-              put(o, "uplink_share", json_real(c->uplink_share)) &&
-              put(o, "power_up_w", json_real(c->power_up_w)) &&
-              put(o, "devices", ints(c->device, n)) && put(o, "segments", ints(c->layers, n)) &&
-              put(o, "slots", ints(c->slots, n + 2)) &&
-              put(o, "band_share_fwd", reals(c->band_fwd, n)) &&
-              put(o, "band_share_bwd", reals(c->band_bwd, n)) &&
-              put(o, "power_fwd_w", reals(c->power_fwd_w, n + 1)) &&
-              put(o, "power_bwd_w", reals(c->power_bwd_w + 1, n)) &&
-              (!w || put_forecast(o, c, cluster, w));
+    bool ok =
+        put(o, "mode", json_string(cp_plan_mode_name(c->mode))) &&
+        put(o, "order", json_string(cp_order_name(c->order))) &&
+        put(o, "micro_batches", json_integer(c->micro_batches)) &&
+        put(o, "uplink_share", json_real(c->uplink_share)) &&
+        put(o, "power_up_w", json_real(c->power_up_w)) && put(o, "devices", ints(c->device, n)) &&
+        put(o, "segments", ints(c->layers, n)) &&
+        put(o, "edge_layers", json_integer(c->edge_layers)) && put(o, "link_format", formats(c)) &&
+        put(o, "upload_format", json_string(cp_format_name(c->upload_format))) &&
+        put(o, "slots", ints(c->slots, n + 2)) && put(o, "band_share_fwd", reals(c->band_fwd, n)) &&
+        put(o, "band_share_bwd", reals(c->band_bwd, n)) &&
+        put(o, "power_fwd_w", reals(c->power_fwd_w, n + 1)) &&
+        put(o, "power_bwd_w", reals(c->power_bwd_w + 1, n)) &&
+        (!w || put_forecast(o, c, cluster, w));
     if (!ok) {
         json_decref(o);
         return NULL;
@@ -195,23 +209,75 @@ static cp_err get_reals(const json_t *o, int cluster, const char *key, int n, do
     return CP_OK;
 }
 
+/* Which of the names 0..n-1 a string is; -1: none. */
+static int find_name(const json_t *v, int n, const char *(*name)(int))
+{
+    const char *s = json_string_value(v);
+    for (int i = 0; s && i < n; i++) {
+        if (strcmp(s, name(i)) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static const char *order_name(int i)
+{
+    return cp_order_name((enum cp_order)i);
+}
+
+static const char *mode_name(int i)
+{
+    return cp_plan_mode_name((enum cp_plan_mode)i);
+}
+
+static const char *format_name(int i)
+{
+    return cp_format_name((enum cp_format)i);
+}
+
 static cp_err get_mode(const json_t *o, int cluster, struct cp_cluster_plan *c)
 {
-    const char *mode = json_string_value(json_object_get(o, "mode"));
-    const char *order = json_string_value(json_object_get(o, "order"));
-    int found = -1;
-    for (int i = CP_ORDER_SEQ; order && i <= CP_ORDER_1F1B; i++) {
-        found = strcmp(order, cp_order_name((enum cp_order)i)) == 0 ? i : found;
-    }
-    if (found < 0) {
+    int order = find_name(json_object_get(o, "order"), CP_ORDER_1F1B + 1, order_name);
+    int mode = find_name(json_object_get(o, "mode"), CP_MODE_SPLIT + 1, mode_name);
+    if (order < 0) {
         return fail_field(cluster, "order", "must be seq, gpipe or 1f1b");
     }
-    c->order = (enum cp_order)found;
-    if (mode && strcmp(mode, cp_plan_mode_name(CP_MODE_FULL)) == 0) {
-        c->mode = CP_MODE_FULL;
-    } else if (!mode || strcmp(mode, cp_plan_mode_name(CP_MODE_PIPELINE)) != 0) {
-        return fail_field(cluster, "mode", "must be pipeline or full");
+    if (mode < 0) {
+        return fail_field(cluster, "mode", "must be pipeline, full or split");
     }
+    c->order = (enum cp_order)order;
+    c->mode = (enum cp_plan_mode)mode;
+    return CP_OK;
+}
+
+/* What plans of the first version do not have: then the edge server holds the head alone, and all
+ * numbers are fp32. */
+static cp_err get_formats(const json_t *o, int cluster, struct cp_cluster_plan *c)
+{
+    const json_t *edge = json_object_get(o, "edge_layers"),
+                 *up = json_object_get(o, "upload_format");
+    const json_t *links = json_object_get(o, "link_format");
+    if (edge) {
+        json_int_t n = 0;
+        CP_TRY(to_int(edge, 0, CP_LAYERS_MAX, cluster, "edge_layers", &n));
+        c->edge_layers = (int)n;
+    }
+    if (links) {
+        CP_TRY(get_array(o, cluster, "link_format", c->segments + 1, &links));
+    }
+    for (int j = 0; links && j <= c->segments; j++) {
+        int f = find_name(json_array_get(links, (size_t)j), CP_FORMAT_INT8 + 1, format_name);
+        if (f < 0) {
+            return fail_field(cluster, "link_format", "must name fp32, bf16 or int8 for each link");
+        }
+        c->link_format[j] = (enum cp_format)f;
+    }
+    int f = up ? find_name(up, CP_FORMAT_INT8 + 1, format_name) : CP_FORMAT_FP32;
+    if (f < 0) {
+        return fail_field(cluster, "upload_format", "must be fp32, bf16 or int8");
+    }
+    c->upload_format = (enum cp_format)f;
     return CP_OK;
 }
 
@@ -236,7 +302,8 @@ static cp_err read_cluster(const json_t *o, int i, struct cp_cluster_plan *c)
     CP_TRY(get_reals(o, i, "band_share_fwd", c->segments, c->band_fwd));
     CP_TRY(get_reals(o, i, "band_share_bwd", c->segments, c->band_bwd));
     CP_TRY(get_reals(o, i, "power_fwd_w", c->segments + 1, c->power_fwd_w));
-    return get_reals(o, i, "power_bwd_w", c->segments, c->power_bwd_w + 1);
+    CP_TRY(get_reals(o, i, "power_bwd_w", c->segments, c->power_bwd_w + 1));
+    return get_formats(o, i, c);
 }
 
 static cp_err read_plan(const json_t *root, struct cp_plan *p)

@@ -30,13 +30,14 @@ const struct cp_policy *cp_policy_find(const char *name)
 double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
                          const struct cp_queues *q)
 {
-    double slowest = 0, cost = 0;
+    double slowest = 0, cost = 0, broadcast = 0;
     for (int c = 0; c < p->n_clusters; c++) {
         struct cp_value v = cp_draft_value(&p->cluster[c], w, q, c);
         slowest = fmax(slowest, v.time_s);
         cost += v.cost;
+        broadcast = fmax(broadcast, cp_broadcast_s(&p->cluster[c], c, w));
     }
-    return cp_queues_v(q) * slowest + cost;
+    return cp_queues_v(q) * (slowest + (broadcast - cp_broadcast_plain_s(w))) + cost;
 }
 
 static cp_err check_queues(const struct cp_queues *q, const struct cp_world *w)

@@ -33,7 +33,8 @@ double cp_queues_micro_price(const struct cp_queues *q, const struct cp_world *w
 /* V; 1 without queues, so that an objective is a latency. */
 double cp_queues_v(const struct cp_queues *q);
 
-/* J of P1 (section 10) of a plan that passed cp_plan_check. */
+/* J of P1 (section 10) of a plan that passed cp_plan_check. T_bc counts as far as it differs from
+ * that of plain pipelines, which is a constant of P1 and left out there. */
 double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
                          const struct cp_queues *q);
 

@@ -10,40 +10,31 @@ double cp_layers_bits(const struct cp_world *w, int layers)
     return 8 * w->model.layer.param_bytes * layers;
 }
 
-double cp_upload_bits(const struct cp_world *w)
+double cp_upload_bits(const struct cp_world *w, int edge_layers)
 {
-    return cp_layers_bits(w, w->model.layers) + 8 * w->model.emb.param_bytes;
+    return cp_layers_bits(w, w->model.layers - edge_layers) + 8 * w->model.emb.param_bytes;
 }
 
-double cp_link_fwd_bits(const struct cp_world *w)
+double cp_link_bwd_bits(const struct cp_world *w, enum cp_format format)
 {
-    return 8 * (w->model.boundary_bytes + w->model.label_bytes);
+    return 8 * w->model.boundary_bytes * cp_format_size(format, w->model.width);
 }
 
-double cp_link_bwd_bits(const struct cp_world *w)
+double cp_link_fwd_bits(const struct cp_world *w, enum cp_format format)
 {
-    return 8 * w->model.boundary_bytes;
+    return cp_link_bwd_bits(w, format) + 8 * w->model.label_bytes;
 }
 
-/* eta beta H = 2/5 makes eta beta (H - 1) = 2/5 (H - 1) / H (section 8). */
-static double alpha_of(double rho, int local_steps)
+double cp_cluster_gamma(const struct cp_cluster_plan *c, const struct cp_world *w, int cluster)
 {
-    return rho * rho + 0.4 * (local_steps - 1) / local_steps * rho;
-}
-
-double cp_alpha(const struct cp_world *w, int cluster)
-{
-    double data = 0, sum = 0;
-    for (int c = 0; c < w->n_clusters; c++) {
-        data += w->cluster[c].data_size;
+    const struct cp_weight *weight = &w->cluster[cluster].weight;
+    int apart = c->mode == CP_MODE_PIPELINE ? 1 : c->segments;
+    double error = cp_format_error(c->upload_format);
+    for (int j = 0; c->mode == CP_MODE_PIPELINE && j <= c->segments; j++) {
+        error += 2 * cp_format_error(c->link_format[j]); /* there and back */
     }
-    if (!(data > 0)) {
-        return 1.0 / w->n_clusters;
-    }
-    for (int c = 0; c < w->n_clusters; c++) {
-        sum += alpha_of(w->cluster[c].data_size / data, w->local_steps);
-    }
-    return alpha_of(w->cluster[cluster].data_size / data, w->local_steps) / sum;
+    return w->micro_ref * (weight->alpha * (1 + (apart - 1) * weight->spread) / c->micro_batches +
+                           weight->lossy * error * error);
 }
 
 static const struct cp_device *node_at(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
@@ -80,11 +71,16 @@ void cp_times_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
         out->fwd_s[s + 1] = c->layers[s] * m->layer.work_fwd_flops / rate;
         out->bwd_s[s + 1] = c->layers[s] * m->layer.work_bwd_flops / rate;
     }
-    out->fwd_s[last + 1] = m->head.work_fwd_flops * w->n_clusters / w->server_flops;
-    out->bwd_s[last + 1] = m->head.work_bwd_flops * w->n_clusters / w->server_flops;
+    double server = w->server_flops / w->n_clusters;
+    out->fwd_s[last + 1] =
+        (m->head.work_fwd_flops + c->edge_layers * m->layer.work_fwd_flops) / server;
+    out->bwd_s[last + 1] =
+        (m->head.work_bwd_flops + c->edge_layers * m->layer.work_bwd_flops) / server;
     double band = r->band_d2d_hz * (cp_plan_overlaps(c) ? 0.5 : 1);
-    double fwd_bits = cp_link_fwd_bits(w), bwd_bits = cp_link_bwd_bits(w);
+    double fwd_bits, bwd_bits;
     for (int j = 0; j < last; j++) {
+        fwd_bits = cp_link_fwd_bits(w, c->link_format[j]);
+        bwd_bits = cp_link_bwd_bits(w, c->link_format[j]);
         double g = cl->gain_d2d[node_index(c, j)][node_index(c, j + 1)];
         out->link_fwd_s[j] =
             fwd_bits / cp_rate_bps(c->band_fwd[j], band, c->power_fwd_w[j], g, r->noise_w_hz);
@@ -92,6 +88,8 @@ void cp_times_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
             bwd_bits / cp_rate_bps(c->band_bwd[j], band, c->power_bwd_w[j + 1], g, r->noise_w_hz);
     }
     int node = node_index(c, last);
+    fwd_bits = cp_link_fwd_bits(w, c->link_format[last]);
+    bwd_bits = cp_link_bwd_bits(w, c->link_format[last]);
     out->link_fwd_s[last] =
         fwd_bits / cp_rate_bps(c->uplink_share, r->band_up_hz, c->power_fwd_w[last],
                                cl->gain_d2e[node], r->noise_w_hz);
@@ -110,6 +108,15 @@ double cp_micro_energy_j(const struct cp_cluster_plan *c, const struct cp_cluste
         e += c->power_bwd_w[stage] * t->link_bwd_s[stage - 1];
     }
     return e;
+}
+
+/* What a cluster, or a device of it, uploads after a round and gets before it: all that was trained
+ * outside the edge server, in the format of the upload. */
+static double model_bits(const struct cp_cluster_plan *c, const struct cp_world *w)
+{
+    double head = c->mode == CP_MODE_FULL ? 8 * w->model.head.param_bytes : 0;
+    return (cp_upload_bits(w, c->edge_layers) + head) *
+           cp_format_size(c->upload_format, w->model.width);
 }
 
 static void forecast_pipeline(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
@@ -133,47 +140,47 @@ static void forecast_pipeline(const struct cp_cluster_plan *c, const struct cp_c
         out->energy_j[0] += cl->cu.power_d2d_w * scatter;
         out->energy_j[node] = runs * cp_micro_energy_j(c, cl, w, &out->times, s + 1) +
                               cl->device[c->device[s]].power_d2d_w * gather;
-        out->mem_bytes[s] =
-            w->model.segment_bytes(w->model.segment_arg, c->layers[s], c->slots[s + 1]);
+        out->mem_bytes[s] = cp_plan_mem_bytes(c, s, &w->model);
     }
     out->upload_s =
-        cp_upload_bits(w) / cp_rate_bps(c->uplink_share, w->radio.band_up_hz, c->power_up_w,
-                                        cl->gain_d2e[0], w->radio.noise_w_hz);
+        model_bits(c, w) / cp_rate_bps(c->uplink_share, w->radio.band_up_hz, c->power_up_w,
+                                       cl->gain_d2e[0], w->radio.noise_w_hz);
     out->energy_j[0] += c->power_up_w * out->upload_s;
     out->round_s = w->local_steps * out->step_s + out->scatter_s + out->gather_s + out->upload_s;
 }
 
-static double full_bits(const struct cp_world *w)
-{
-    return cp_upload_bits(w) + 8 * w->model.head.param_bytes;
-}
-
-/* FedAvg on the whole model (section 13): M b / K samples a step on each used device. */
-static void forecast_full(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
-                          const struct cp_world *w, struct cp_cluster_forecast *out)
+/* One device that works by itself, in full and split: its share of the micro-batches of a step, one
+ * after another (section 13). */
+static void forecast_apart(const struct cp_cluster_plan *c, int s, const struct cp_cluster *cl,
+                           const struct cp_world *w, struct cp_cluster_forecast *out)
 {
     const struct cp_model_cost *m = &w->model;
-    double work = m->emb.work_fwd_flops + m->emb.work_bwd_flops + m->head.work_fwd_flops +
-                  m->head.work_bwd_flops +
-                  m->layers * (m->layer.work_fwd_flops + m->layer.work_bwd_flops);
-    work *= (double)c->micro_batches / c->segments;
-    double busy = 0;
-    out->times.segments = c->segments;
-    for (int s = 0; s < c->segments; s++) {
-        const struct cp_device *d = &cl->device[c->device[s]];
-        int node = c->device[s] + 1;
-        double step = work / d->rate_flops, power = c->power_fwd_w[s + 1];
-        double upload =
-            full_bits(w) / cp_rate_bps(c->uplink_share / c->segments, w->radio.band_up_hz, power,
-                                       cl->gain_d2e[node], w->radio.noise_w_hz);
-        out->step_s = fmax(out->step_s, step);
-        out->upload_s = fmax(out->upload_s, upload);
-        out->round_s = fmax(out->round_s, w->local_steps * step + upload);
-        out->energy_j[node] = w->local_steps * work * d->energy_j_flop + power * upload;
-        out->mem_bytes[s] = m->full_bytes_micro;
-        busy += step;
+    const struct cp_device *d = &cl->device[c->device[s]];
+    int node = c->device[s] + 1, layers = c->layers[s];
+    double share = c->uplink_share / c->segments, runs = (double)c->micro_batches / c->segments;
+    double layer = m->layer.work_fwd_flops + m->layer.work_bwd_flops;
+    double head = m->head.work_fwd_flops + m->head.work_bwd_flops;
+    double work = m->emb.work_fwd_flops + m->emb.work_bwd_flops + layers * layer;
+    double power = c->power_fwd_w[s + 1], gain = cl->gain_d2e[node];
+    double rate_bps = cp_rate_bps(share, w->radio.band_up_hz, power, gain, w->radio.noise_w_hz);
+    double air_s = 0, away_s = 0; /* per micro-batch: sending; everything that is not the device */
+    if (c->mode == CP_MODE_SPLIT) {
+        double server = w->server_flops / w->n_clusters / c->segments;
+        air_s = cp_link_fwd_bits(w, CP_FORMAT_FP32) / rate_bps;
+        away_s = air_s + (head + c->edge_layers * layer) / server +
+                 cp_link_bwd_bits(w, CP_FORMAT_FP32) / cp_rate_down_bps(share, &w->radio, gain);
+    } else {
+        work += head;
     }
-    out->bubble = fmax(0, 1 - busy / (c->segments * out->step_s));
+    double busy_s = runs * work / d->rate_flops, upload_s = model_bits(c, w) / rate_bps;
+    double step_s = busy_s + runs * away_s, round_s = w->local_steps * step_s + upload_s;
+    out->step_s = fmax(out->step_s, step_s);
+    out->upload_s = fmax(out->upload_s, upload_s);
+    out->round_s = fmax(out->round_s, round_s);
+    out->energy_j[node] =
+        w->local_steps * runs * (work * d->energy_j_flop + power * air_s) + power * upload_s;
+    out->mem_bytes[s] = cp_plan_mem_bytes(c, s, m);
+    out->bubble += busy_s; /* the sum, until it is known how long the step is */
 }
 
 void cp_cluster_forecast_make(const struct cp_cluster_plan *c, int cluster,
@@ -181,39 +188,82 @@ void cp_cluster_forecast_make(const struct cp_cluster_plan *c, int cluster,
 {
     const struct cp_cluster *cl = &w->cluster[cluster];
     *out = (struct cp_cluster_forecast){0};
-    if (c->mode == CP_MODE_FULL) {
-        forecast_full(c, cl, w, out);
-    } else {
+    if (c->mode == CP_MODE_PIPELINE) {
         forecast_pipeline(c, cl, w, out);
+        return;
     }
+    out->times.segments = c->segments;
+    for (int s = 0; s < c->segments; s++) {
+        forecast_apart(c, s, cl, w, out);
+    }
+    out->bubble = fmax(0, 1 - out->bubble / (c->segments * out->step_s));
 }
 
 double cp_broadcast_s(const struct cp_cluster_plan *c, int cluster, const struct cp_world *w)
 {
     const struct cp_cluster *cl = &w->cluster[cluster];
-    if (c->mode == CP_MODE_PIPELINE) {
-        return cp_upload_bits(w) / cp_rate_down_bps(1, &w->radio, cl->gain_d2e[0]);
+    double gain = cl->gain_d2e[0], head = 0;
+    if (c->mode != CP_MODE_PIPELINE) {
+        gain = INFINITY;
+        for (int s = 0; s < c->segments; s++) {
+            gain = fmin(gain, cl->gain_d2e[c->device[s] + 1]);
+        }
+        head = c->mode == CP_MODE_FULL ? 8 * w->model.head.param_bytes : 0;
     }
-    double gain = INFINITY;
-    for (int s = 0; s < c->segments; s++) {
-        gain = fmin(gain, cl->gain_d2e[c->device[s] + 1]);
-    }
-    return full_bits(w) / cp_rate_down_bps(1, &w->radio, gain);
+    return (cp_upload_bits(w, c->edge_layers) + head) / cp_rate_down_bps(1, &w->radio, gain);
 }
 
-static void add_moves(const struct cp_move *moves, int n, const struct cp_world *w,
-                      struct cp_forecast *f)
+double cp_broadcast_plain_s(const struct cp_world *w)
+{
+    double gain = INFINITY;
+    for (int c = 0; c < w->n_clusters; c++) {
+        gain = fmin(gain, w->cluster[c].gain_d2e[0]);
+    }
+    return cp_upload_bits(w, 0) / cp_rate_down_bps(1, &w->radio, gain);
+}
+
+/* Time of one block's moments between two owners; the edge server sends over its whole band. */
+static double move_s(const struct cp_move *m, const struct cp_cluster *cl, const struct cp_world *w,
+                     double share)
 {
     double bits = 8 * w->model.optim_words * w->model.layer.param_bytes;
+    if (m->from == CP_OWNER_EDGE) {
+        return bits / cp_rate_down_bps(1, &w->radio, cl->gain_d2e[m->to + 1]);
+    }
+    const struct cp_device *from = &cl->device[m->from];
+    if (m->to == CP_OWNER_EDGE) {
+        return bits / cp_rate_bps(share, w->radio.band_up_hz, from->power_d2e_w,
+                                  cl->gain_d2e[m->from + 1], w->radio.noise_w_hz);
+    }
+    return bits / transfer_rate_bps(cl, w, m->from + 1, m->to + 1);
+}
+
+double cp_move_cost_s(const struct cp_move *m, const struct cp_cluster_plan *c,
+                      const struct cp_world *w, double *energy_j)
+{
+    const struct cp_cluster *cl = &w->cluster[m->cluster];
+    *energy_j = 0;
+    if (m->from != CP_OWNER_EDGE && !cl->device[m->from].present) {
+        return 0;
+    }
+    double t = move_s(m, cl, w, c->uplink_share);
+    if (m->from != CP_OWNER_EDGE) {
+        const struct cp_device *d = &cl->device[m->from];
+        *energy_j = (m->to == CP_OWNER_EDGE ? d->power_d2e_w : d->power_d2d_w) * t;
+    }
+    return t;
+}
+
+static void add_moves(const struct cp_plan *p, const struct cp_move *moves, int n,
+                      const struct cp_world *w, struct cp_forecast *f)
+{
     for (int i = 0; i < n; i++) {
-        const struct cp_cluster *cl = &w->cluster[moves[i].cluster];
-        const struct cp_device *from = &cl->device[moves[i].from];
-        if (!from->present) {
-            continue;
+        const struct cp_move *m = &moves[i];
+        double energy_j, t = cp_move_cost_s(m, &p->cluster[m->cluster], w, &energy_j);
+        f->cluster[m->cluster].round_s += t;
+        if (m->from != CP_OWNER_EDGE) {
+            f->cluster[m->cluster].energy_j[m->from + 1] += energy_j;
         }
-        double t = bits / transfer_rate_bps(cl, w, moves[i].from + 1, moves[i].to + 1);
-        f->cluster[moves[i].cluster].round_s += t;
-        f->cluster[moves[i].cluster].energy_j[moves[i].from + 1] += from->power_d2d_w * t;
     }
 }
 
@@ -225,12 +275,12 @@ cp_err cp_forecast_make(const struct cp_plan *p, const struct cp_world *w,
     for (int c = 0; c < p->n_clusters; c++) {
         cp_cluster_forecast_make(&p->cluster[c], c, w, &f.cluster[c]);
     }
-    add_moves(moves, n_moves, w, &f);
+    add_moves(p, moves, n_moves, w, &f);
     double slowest = 0;
     for (int c = 0; c < p->n_clusters; c++) {
         f.broadcast_s = fmax(f.broadcast_s, cp_broadcast_s(&p->cluster[c], c, w));
         slowest = fmax(slowest, f.cluster[c].round_s);
-        f.gamma += w->micro_ref * cp_alpha(w, c) / p->cluster[c].micro_batches;
+        f.gamma += cp_cluster_gamma(&p->cluster[c], w, c);
         for (int node = 0; node <= w->cluster[c].n_devices; node++) {
             f.energy_j += f.cluster[c].energy_j[node];
         }

@@ -28,7 +28,7 @@ struct cp_cluster_forecast {
 struct cp_forecast {
     double broadcast_s, latency_s; /* T_bc, T = T_bc + max_c T_c */
     double energy_j;               /* all devices and CUs */
-    double gamma;                  /* M_ref sum_c alpha_c / M_c */
+    double gamma;                  /* sum of cp_cluster_gamma() */
     int n_clusters;
     struct cp_cluster_forecast *cluster; /* owned */
 };
@@ -37,8 +37,21 @@ struct cp_forecast {
 void cp_cluster_forecast_make(const struct cp_cluster_plan *c, int cluster,
                               const struct cp_world *w, struct cp_cluster_forecast *out);
 
-/* T_bc as far as one cluster decides it: to its CU, or in full-model mode to its weakest device. */
+/* T_bc as far as one cluster decides it: what is trained outside the edge server, to its CU, or in
+ * full and split to its weakest device. Plain: T_bc of pipelines without layers on the edge server,
+ * which no decision changes. */
 double cp_broadcast_s(const struct cp_cluster_plan *c, int cluster, const struct cp_world *w);
+double cp_broadcast_plain_s(const struct cp_world *w);
+
+/* A cluster's part of gamma (section 8): M_ref alpha~_c / M_c, more where several models are
+ * trained apart, and what rounding on the air adds by Theorem 1': an error per hop, and hops add
+ * up. */
+double cp_cluster_gamma(const struct cp_cluster_plan *c, const struct cp_world *w, int cluster);
+
+/* Time of moving one block's moments between owners under a plan, and the sender's energy; 0 from a
+ * device that is absent. */
+double cp_move_cost_s(const struct cp_move *m, const struct cp_cluster_plan *c,
+                      const struct cp_world *w, double *energy_j);
 
 /* p must have passed cp_plan_check; out is raw storage. Moves of kept moments (n_moves >= 0 of
  * them, as found by cp_plan_diff) add their D2D transfer to T_c and E (section 6.3, last sentence);
@@ -56,17 +69,12 @@ void cp_times_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
 double cp_micro_energy_j(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
                          const struct cp_world *w, const struct cp_times *t, int stage);
 
-/* Payloads in bits: Pi of n layers; Pi_up of embedding and encoder; D^F and D^B of a link. */
+/* Payloads in bits: Pi of n layers; Pi_up of the embedding and the layers that are not on the edge
+ * server, in fp32; D^F and D^B of a link. */
 double cp_layers_bits(const struct cp_world *w, int layers);
-double cp_upload_bits(const struct cp_world *w);
-double cp_link_fwd_bits(const struct cp_world *w);
-double cp_link_bwd_bits(const struct cp_world *w);
-
-/*
- * alpha~_c of section 8, which sum to 1: ~ rho_c^2 + eta beta (H - 1) rho_c with rho_c from
- * data_size, equal gradient variances, and the largest step size of Theorem 1, eta beta H = 2/5.
- */
-double cp_alpha(const struct cp_world *w, int cluster);
+double cp_upload_bits(const struct cp_world *w, int edge_layers);
+double cp_link_fwd_bits(const struct cp_world *w, enum cp_format format);
+double cp_link_bwd_bits(const struct cp_world *w, enum cp_format format);
 
 /* T_step of a cluster's plan: Lemma 1 if every slot is M, else the recurrence. */
 double cp_step_s(const struct cp_cluster_plan *c, const struct cp_times *t);

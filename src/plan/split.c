@@ -135,7 +135,8 @@ static void fill_links(struct tables *t, double band_hz)
     const struct cp_world *w = s->world;
     const struct cp_cluster *cl = &w->cluster[s->cluster];
     double n0 = w->radio.noise_w_hz, steps = w->local_steps, m = s->micro_batches;
-    double fwd_bits = cp_link_fwd_bits(w), bwd_bits = cp_link_bwd_bits(w);
+    double fwd_bits = cp_link_fwd_bits(w, CP_FORMAT_FP32);
+    double bwd_bits = cp_link_bwd_bits(w, CP_FORMAT_FP32);
     for (int i = 0; i < t->n; i++) {
         int k = t->device[i];
         for (int j = 0; j < s->segments; j++) {
@@ -195,8 +196,8 @@ static struct cp_split_label start_label(const struct cp_split *s)
     double head_fwd = head->work_fwd_flops / server, head_bwd = head->work_bwd_flops / server;
     double joule = cl->cu.energy_j_flop * (emb->work_fwd_flops + emb->work_bwd_flops);
     double upload_s =
-        cp_upload_bits(w) / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
-                                        cl->gain_d2e[0], w->radio.noise_w_hz);
+        cp_upload_bits(w, 0) / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
+                                           cl->gain_d2e[0], w->radio.noise_w_hz);
     return (struct cp_split_label){
         .cost = w->local_steps * (latency_weight(s) * (emb_fwd + emb_bwd + head_fwd + head_bwd) +
                                   s->micro_batches * s->price[0] * joule) +

@@ -62,7 +62,7 @@ double cp_queues_price(const struct cp_queues *q, const struct cp_world *w, int 
 
 double cp_queues_micro_price(const struct cp_queues *q, const struct cp_world *w, int cluster)
 {
-    return q ? q->convergence * w->micro_ref * cp_alpha(w, cluster) : 0;
+    return q ? q->convergence * w->micro_ref * w->cluster[cluster].weight.alpha : 0;
 }
 
 double cp_queues_v(const struct cp_queues *q)

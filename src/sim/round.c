@@ -63,9 +63,10 @@ static double send_d2d(const struct cp_cluster *cl, const struct cp_radio *radio
     return time_s;
 }
 
-static double upload_bytes(const struct cp_model_cost *m)
+/* Of the embedding and the layers that are not on the edge server. */
+static double upload_bytes(const struct cp_cluster_plan *c, const struct cp_model_cost *m)
 {
-    return m->layers * m->layer.param_bytes + m->emb.param_bytes;
+    return (m->layers - c->edge_layers) * m->layer.param_bytes + m->emb.param_bytes;
 }
 
 static void run_transfers(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
@@ -77,7 +78,8 @@ static void run_transfers(const struct cp_cluster_plan *c, const struct cp_clust
         out->scatter_s += send_d2d(cl, &w->radio, 0, node, bytes, out->energy_j);
         out->gather_s += send_d2d(cl, &w->radio, node, 0, bytes, out->energy_j);
     }
-    out->upload_s = 8 * upload_bytes(&w->model) /
+    out->upload_s = 8 * upload_bytes(c, &w->model) *
+                    cp_format_size(c->upload_format, w->model.width) /
                     cp_rate_bps(c->uplink_share, w->radio.band_up_hz, c->power_up_w,
                                 cl->gain_d2e[0], w->radio.noise_w_hz);
     out->energy_j[0] += c->power_up_w * out->upload_s;
@@ -113,14 +115,16 @@ static void take_forecast(const struct cp_cluster_forecast *f, struct cp_sim_clu
 }
 
 /* Moments go from owner to owner; what an absent device held is lost, not sent. */
-static void run_moves(const struct cp_cluster *cl, const struct cp_world *w, int index,
+static void run_moves(const struct cp_cluster_plan *c, const struct cp_world *w, int index,
                       const struct cp_move *moves, int n_moves, struct cp_sim_cluster *out)
 {
-    double bytes = w->model.optim_words * w->model.layer.param_bytes;
     for (int i = 0; i < n_moves; i++) {
-        if (moves[i].cluster == index && cl->device[moves[i].from].present) {
-            out->moves_s +=
-                send_d2d(cl, &w->radio, moves[i].from + 1, moves[i].to + 1, bytes, out->energy_j);
+        if (moves[i].cluster == index) {
+            double energy_j;
+            out->moves_s += cp_move_cost_s(&moves[i], c, w, &energy_j);
+            if (moves[i].from != CP_OWNER_EDGE) {
+                out->energy_j[moves[i].from + 1] += energy_j;
+            }
         }
     }
     out->round_s += out->moves_s;
@@ -130,24 +134,25 @@ static cp_err run_cluster(const struct cp_plan *p, const struct cp_world *w, int
                           const struct cp_move *moves, int n_moves, struct cp_sim_cluster *out)
 {
     const struct cp_cluster_plan *c = &p->cluster[index];
-    if (c->mode == CP_MODE_FULL) {
+    if (c->mode != CP_MODE_PIPELINE) {
         struct cp_cluster_forecast forecast;
         cp_cluster_forecast_make(c, index, w, &forecast);
         take_forecast(&forecast, out);
     } else {
         CP_TRY(run_pipeline(c, &w->cluster[index], w, out));
     }
-    run_moves(&w->cluster[index], w, index, moves, n_moves, out);
+    run_moves(c, w, index, moves, n_moves, out);
     return CP_OK;
 }
 
 /* The global model reaches a CU over the whole downlink. */
 static double broadcast_s(const struct cp_plan *p, const struct cp_world *w, int index)
 {
-    if (p->cluster[index].mode == CP_MODE_FULL) {
-        return cp_broadcast_s(&p->cluster[index], index, w); /* modelled, like the rest of it */
+    const struct cp_cluster_plan *c = &p->cluster[index];
+    if (c->mode != CP_MODE_PIPELINE) {
+        return cp_broadcast_s(c, index, w); /* modelled, like the rest of it */
     }
-    return 8 * upload_bytes(&w->model) /
+    return 8 * upload_bytes(c, &w->model) /
            cp_rate_down_bps(1, &w->radio, w->cluster[index].gain_d2e[0]);
 }
 

@@ -53,7 +53,7 @@ void cp_sim_costs_make(const struct cp_cluster_plan *c, const struct cp_cluster 
                        const struct cp_world *w, struct cp_sim_costs *out);
 
 struct cp_sim_cluster {
-    bool modelled;           /* CP_MODE_FULL: no pipeline to run, the figures are the forecast's */
+    bool modelled;           /* full or split: no pipeline to run, the figures are the forecast's */
     struct cp_sim_step step; /* zero if modelled */
     double step_s;
     double scatter_s, gather_s, upload_s, moves_s;

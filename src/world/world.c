@@ -95,6 +95,7 @@ cp_err cp_world_draw_default(int n_clusters, int n_devices, uint64_t seed, struc
     w.micro_samples = 4;
     w.micro_ref = 8;
     w.micro_max = 16;
+    cp_world_weigh(&w);
     *out = w;
     return CP_OK;
 }
@@ -111,6 +112,91 @@ void cp_world_draw_rates(struct cp_world *w, const struct cp_world *full, double
                 full->cluster[c].device[k].rate_flops * cp_rng_range(&r, low, 1);
         }
     }
+}
+
+/*
+ * alpha~_c ~ sigma_c^2 [rho_c^2 + eta beta (H - 1) rho_c] at the largest step size of Theorem 1,
+ * eta beta H = 2/5. n models that share a cluster's samples have the same noise in their mean and n
+ * times as much in their drift, hence spread. An error of the gradients enters Theorem 1' with
+ * 4.5 delta^2; that theorem allows eta beta H = 1/4 and has 3 times the drift, and its own noise
+ * terms at one micro-batch are what the error is measured with. The mean square of a micro-batch's
+ * gradient is taken as twice its variance: as much signal as noise.
+ */
+struct cp_weights {
+    double data, variance, alpha, noise; /* sums over the clusters */
+};
+
+static const double SIGNAL_TO_VARIANCE = 2;
+
+static double cluster_variance(const struct cp_cluster *cl, double unknown)
+{
+    return cl->grad_variance > 0 ? cl->grad_variance : unknown;
+}
+
+static struct cp_weight weigh(const struct cp_world *w, const struct cp_cluster *cl,
+                              const struct cp_weights *sum)
+{
+    double steps = w->local_steps, variance = cluster_variance(cl, sum->variance);
+    double rho = sum->data > 0 ? cl->data_size / sum->data : 1.0 / w->n_clusters;
+    double drift = 0.4 * (steps - 1) / steps * rho, all = rho * rho + drift;
+    struct cp_weight x = {.rho = rho,
+                          .alpha = variance * all,
+                          .spread = all > 0 ? drift / all : 0,
+                          .lossy = 4.5 * SIGNAL_TO_VARIANCE * rho * variance};
+    if (sum->alpha > 0) {
+        x.alpha /= sum->alpha;
+        x.lossy /= sum->noise;
+    }
+    return x;
+}
+
+/* Noise terms of Theorem 1' times M b: 4 eta beta phi + 12 eta^2 beta^2 (H - 1) psi. */
+static double lossy_noise(const struct cp_world *w, double rho, double variance)
+{
+    double eta_beta = 0.25 / w->local_steps;
+    return 4 * eta_beta * variance * (rho * rho + 3 * eta_beta * (w->local_steps - 1) * rho);
+}
+
+static struct cp_weights sum_weights(const struct cp_world *w)
+{
+    struct cp_weights sum = {0};
+    int known = 0;
+    for (int c = 0; c < w->n_clusters; c++) {
+        sum.data += w->cluster[c].data_size;
+        sum.variance += w->cluster[c].grad_variance;
+        known += w->cluster[c].grad_variance > 0;
+    }
+    sum.variance = known > 0 ? sum.variance / known : 1; /* of those that do not know it */
+    struct cp_weights bare = sum;
+    for (int c = 0; c < w->n_clusters; c++) {
+        struct cp_weight x = weigh(w, &w->cluster[c], &bare);
+        sum.alpha += x.alpha;
+        sum.noise += lossy_noise(w, x.rho, cluster_variance(&w->cluster[c], sum.variance));
+    }
+    return sum;
+}
+
+void cp_world_weigh(struct cp_world *w)
+{
+    struct cp_weights sum = sum_weights(w);
+    for (int c = 0; c < w->n_clusters; c++) {
+        w->cluster[c].weight = weigh(w, &w->cluster[c], &sum);
+    }
+}
+
+static cp_err check_weights(const struct cp_world *w)
+{
+    struct cp_weights sum = sum_weights(w);
+    for (int c = 0; c < w->n_clusters; c++) {
+        struct cp_weight is = w->cluster[c].weight, should = weigh(w, &w->cluster[c], &sum);
+        if (is.rho != should.rho || is.alpha != should.alpha || is.lossy != should.lossy) {
+            return cp_fail(CP_E_CONFIG,
+                           "%s: its weight in the convergence bound is not that of its data: the "
+                           "world changed without cp_world_weigh()",
+                           w->cluster[c].name);
+        }
+    }
+    return CP_OK;
 }
 
 /* What a number must be. */
@@ -189,6 +275,7 @@ static cp_err check_common(const struct cp_world *w)
         {"the size of a boundary tensor", m->boundary_bytes, POSITIVE},
         {"the size of the labels", m->label_bytes, NOT_NEGATIVE},
         {"the number of optimizer words", m->optim_words, NOT_NEGATIVE},
+        {"the width of a boundary tensor", m->width, POSITIVE},
     };
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
         CP_TRY(check_number(number[i].value, number[i].sign, "world", "", number[i].what));
@@ -220,11 +307,13 @@ cp_err cp_world_check(const struct cp_world *w)
                            CP_DEVICES_MAX, cl->n_devices);
         }
         CP_TRY(check_number(cl->data_size, NOT_NEGATIVE, cl->name, "", "the size of the data"));
+        CP_TRY(
+            check_number(cl->grad_variance, NOT_NEGATIVE, cl->name, "", "the gradient variance"));
         for (int node = 0; node <= cl->n_devices; node++) {
             if (node == 0 || cl->device[node - 1].present) {
                 CP_TRY(check_node(cl, node));
             }
         }
     }
-    return CP_OK;
+    return check_weights(w);
 }

@@ -14,22 +14,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CP_DEVICES_MAX = 16, CP_CLUSTERS_MAX = 4096, CP_WORLD_NAME = 32 };
+enum { CP_DEVICES_MAX = 16, CP_CLUSTERS_MAX = 16384, CP_WORLD_NAME = 32 };
 
 /* Micro-batches of a local step, and encoder layers: more than anybody trains with, and few enough
  * for fixed arrays. */
 enum { CP_MICRO_MAX = 1024, CP_LAYERS_MAX = 1024 };
 
+/* Why a device is not present. */
+enum cp_absence { CP_ABSENCE_LEFT, CP_ABSENCE_BATTERY };
+
 struct cp_device {
     char name[CP_WORLD_NAME];
-    bool present;         /* in this round */
-    double rate_flops;    /* nu_k in this round, FLOP/s */
-    double energy_j_flop; /* epsilon_k */
-    size_t mem_bytes;     /* Mem_k, a hard limit */
-    double budget_j;      /* E-bar_k per round; 0: no limit, its queue stays 0 */
-    double power_d2d_w;   /* p^max towards other nodes of the cluster */
-    double power_d2e_w;   /* p^max towards the edge server */
-    double x_m, y_m;      /* position; the CU of the cluster is at its own x_m, y_m */
+    bool present;             /* in this round */
+    enum cp_absence absence;  /* where it is not */
+    double rate_flops;        /* nu_k in this round, FLOP/s */
+    double energy_j_flop;     /* epsilon_k */
+    size_t mem_bytes;         /* Mem_k, a hard limit */
+    double budget_j;          /* E-bar_k per round; 0: no limit, its queue stays 0 */
+    double power_d2d_w;       /* p^max towards other nodes of the cluster */
+    double power_d2e_w;       /* p^max towards the edge server */
+    double battery_j;         /* B^cap, section 4; 0: no battery, it never leaves for that */
+    double battery_reserve_j; /* with less it leaves */
+    double harvest_w;         /* what charges the battery in this round */
+    double x_m, y_m;          /* position; the CU of the cluster is at its own x_m, y_m */
+};
+
+/*
+ * What a cluster counts in the convergence bound (section 8), from data_size and grad_variance of
+ * all clusters. Only ratios of variances matter, and a cluster without one has the mean of the
+ * others.
+ */
+struct cp_weight {
+    double rho;    /* rho_c; they sum to 1 */
+    double alpha;  /* alpha~_c; they sum to 1 */
+    double spread; /* alpha~_c grows by this share for each further model that is trained apart */
+    double lossy;  /* a relative error U of its gradients adds M_ref x lossy x U^2 to gamma */
 };
 
 struct cp_cluster {
@@ -37,8 +56,11 @@ struct cp_cluster {
     struct cp_device cu;
     int n_devices; /* K */
     struct cp_device device[CP_DEVICES_MAX];
-    double data_size; /* |D_c|, samples: rho_c, and alpha_c of section 8 */
-    double edge_x_m;  /* distance of the CU to the base station; devices add their position */
+    double data_size;        /* |D_c|, samples */
+    double grad_variance;    /* sigma_c^2 per sample, relative to the other clusters'; 0: unknown */
+    struct cp_weight weight; /* set by cp_world_weigh() */
+    double arrivals; /* A_c: new samples of this round; in an undisturbed world their mean */
+    double edge_x_m; /* distance of the CU to the base station; devices add their position */
     double gain_d2d[CP_DEVICES_MAX + 1][CP_DEVICES_MAX + 1]; /* g, symmetric, of this round */
     double gain_d2e[CP_DEVICES_MAX + 1];
 };
@@ -53,11 +75,14 @@ struct cp_model_cost {
     struct cp_part_cost emb, layer, head;
     double boundary_bytes; /* a_0 */
     double label_bytes;    /* per micro-batch, beside the activation */
+    int32_t width;         /* d: values in a row of a boundary tensor */
     double optim_words;    /* n_opt */
     /* Exact memory of a device with n layers and some slots: the size function, called back, so
      * that plan and allocator cannot disagree. */
     size_t (*segment_bytes)(const void *arg, int n_layers, int slots); /* rises with both */
-    const void *segment_arg;                                           /* borrowed */
+    /* The same for a device of SplitFed: the embedding and the first n layers, one slot. */
+    size_t (*client_bytes)(const void *arg, int n_layers);
+    const void *segment_arg; /* of both; borrowed */
     size_t full_bytes_micro; /* Mem_full with one micro-batch in flight (section 14) */
     size_t full_bytes_batch; /* Mem_full with the whole local batch (M_ref micro-batches) */
 };
@@ -102,6 +127,10 @@ CP_NODISCARD cp_err cp_world_draw_default(int n_clusters, int n_devices, uint64_
  * cluster, device). full has the same clusters and holds the undisturbed rates. */
 void cp_world_draw_rates(struct cp_world *w, const struct cp_world *full, double low,
                          uint64_t seed);
+
+/* Sets the weight of every cluster; whoever changes data_size, grad_variance or
+ * local_steps calls it again, or cp_world_check refuses the world. */
+void cp_world_weigh(struct cp_world *w);
 
 /* Proves that planning can begin: sizes in range, every number of a present device finite and of
  * the right sign, gains included. E_CONFIG or E_NONFINITE names cluster, device and quantity. */

@@ -38,6 +38,7 @@ static inline void draw_situation(struct situation *s, uint64_t seed)
             s->cuts[c][cp_rng_below(&r, (uint32_t)devices)]++;
         }
     }
+    cp_world_weigh(&s->w);
     s->a = (struct cp_policy_args){.world = &s->w,
                                    .mean = &s->w,
                                    .order = (enum cp_order)cp_rng_below(&r, 3),

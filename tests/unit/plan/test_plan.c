@@ -46,8 +46,14 @@ static void make(struct cp_world *w, struct cp_plan *p, enum cp_order order)
     X(w.cluster[1].device[0].present = false, "segment 2 is on d1, which is absent")               \
     X(k->layers[0] = 0, "d2 has 0 layers")                                                         \
     X(k->layers[0] = -2, "d2 has -2 layers")                                                       \
-    X(k->layers[0] = 3, "the segments have 5 layers together, the model has 4")                    \
-    X(k->layers[0] = 1, "the segments have 3 layers together, the model has 4")                    \
+    X(k->layers[0] = 3, "the segments and the edge server have 5 layers together, the model")      \
+    X(k->layers[0] = 1, "the edge server have 3 layers together, the model has 4")                 \
+    X(k->edge_layers = 1, "the edge server have 5 layers together, the model has 4")               \
+    X(k->edge_layers = -1, "the edge server has -1 layers; 0 to 4 can be")                         \
+    X(k->edge_layers = 5, "the edge server has 5 layers; 0 to 4 can be")                           \
+    X(k->link_format[2] = (enum cp_format)3, "link 2 has the format unknown")                      \
+    X(k->upload_format = (enum cp_format) - 1, "the format -1 of the upload is unknown")           \
+    X(k->mode = CP_MODE_SPLIT, "d1 has 1 layers and d2 2; in split all hold the same")             \
     X(k->micro_batches = 0, "0 micro-batches; 1 to 16 are allowed")                                \
     X(k->micro_batches = 17, "17 micro-batches")                                                   \
     X(k->micro_batches = 3, "slots for 3 micro-batches")                                           \
@@ -101,7 +107,7 @@ static void check_catches_each_mutation(void **state)
     }
     MUTATIONS(X)
 #undef X
-    assert_int_equal(n, 2 * 39);
+    assert_int_equal(n, 2 * 45);
 }
 
 /* What only overlapping phases forbid, and what only they allow. */
@@ -224,6 +230,9 @@ static void json_round_trip(void **state)
             }
         }
         toy_plan(&p, &w, policies[seed % 4]);
+        p.cluster[0].edge_layers = (int)(seed % 3); /* whether it holds is not asked here */
+        p.cluster[0].link_format[1] = (enum cp_format)(seed % 3);
+        p.cluster[0].upload_format = (enum cp_format)((seed + 1) % 3);
         p.gen = seed == 1 ? UINT32_MAX : (uint32_t)seed;
         assert_int_equal(cp_plan_to_json(&p, seed % 2 ? &w : NULL, &text), CP_OK);
         assert_int_equal(cp_plan_from_json(text.p, &q), CP_OK);
@@ -279,6 +288,11 @@ static void json_refuses(void **state)
         {"\"devices\": [", "\"devices\": [16,", "'devices' must be an array of 3"},
         {"\"slots\": [", "\"slots\": 5, \"x\": [", "'slots' must be an array of 5"},
         {"\"power_bwd_w\": [", "\"power_bwd_w\": [0.1,", "'power_bwd_w' must be an array of 3"},
+        {"\"edge_layers\": 0", "\"edge_layers\": -1", "'edge_layers' must be a whole number"},
+        {"\"link_format\": [", "\"link_format\": [\"fp32\",",
+         "'link_format' must be an array of 4"},
+        {"\"fp32\",", "\"fp31\",", "'link_format' must name fp32, bf16 or int8"},
+        {"\"upload_format\": \"fp32\"", "\"upload_format\": 3", "'upload_format' must be"},
         {"{", "", "line 2"},
         {"{", "[{", "line"},
     };

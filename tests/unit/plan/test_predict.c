@@ -86,6 +86,7 @@ static void energy_is_the_sum_of_operations(void **state)
         struct cp_forecast f;
         toy_world(&w, 1 + (int)(seed % 3), 4, 8, seed);
         w.local_steps = 3;
+        cp_world_weigh(&w);
         struct cp_policy_args a = {
             .world = &w, .order = orders[seed % 3], .seed = seed, .choose_micro = seed % 2};
         struct cp_decision d;
@@ -189,6 +190,7 @@ static void full_model_baseline(void **state)
     cp_world_fini(&w);
 }
 
+/* Noise, what it means to train apart, and what rounding adds. */
 static void weights_of_gamma(void **state)
 {
     (void)state;
@@ -196,24 +198,27 @@ static void weights_of_gamma(void **state)
     struct cp_plan p;
     struct cp_forecast f;
     toy_world(&w, 3, 2, 4, 3);
-    close_to(cp_alpha(&w, 1), 1.0 / 3);
+    close_to(w.cluster[1].weight.alpha, 1.0 / 3);
     w.cluster[0].data_size = 1;
     w.cluster[1].data_size = 2;
     w.cluster[2].data_size = 5;
     w.local_steps = 1; /* no drift term: alpha ~ rho^2 */
-    close_to(cp_alpha(&w, 2), 25.0 / 30);
+    cp_world_weigh(&w);
+    close_to(w.cluster[2].weight.alpha, 25.0 / 30);
     w.local_steps = 20;
-    close_to(cp_alpha(&w, 0) + cp_alpha(&w, 1) + cp_alpha(&w, 2), 1);
+    cp_world_weigh(&w);
+    close_to(w.cluster[0].weight.alpha + w.cluster[1].weight.alpha + w.cluster[2].weight.alpha, 1);
     double a0 = 1.0 / 64 + 0.38 / 8, a1 = 4.0 / 64 + 0.38 / 4, a2 = 25.0 / 64 + 0.38 * 5 / 8;
-    close_to(cp_alpha(&w, 1), a1 / (a0 + a1 + a2));
+    close_to(w.cluster[1].weight.alpha, a1 / (a0 + a1 + a2));
     toy_plan(&p, &w, "gpipe-uniform");
     p.cluster[1].micro_batches = 4;
     cp_plan_set_slots(&p.cluster[1]);
     assert_int_equal(cp_forecast_make(&p, &w, NULL, 0, &f), CP_OK);
-    close_to(f.gamma, 1 + cp_alpha(&w, 1));
+    close_to(f.gamma, 1 + w.cluster[1].weight.alpha);
     cp_forecast_fini(&f);
     w.cluster[0].data_size = w.cluster[1].data_size = w.cluster[2].data_size = 0;
-    close_to(cp_alpha(&w, 2), 1.0 / 3);
+    cp_world_weigh(&w);
+    close_to(w.cluster[2].weight.alpha, 1.0 / 3);
     cp_mem_fail_at(1);
     f.latency_s = 5;
     assert_int_equal(cp_forecast_make(&p, &w, NULL, 0, &f), CP_E_NOMEM);

@@ -24,6 +24,11 @@ static size_t toy_bytes(const void *arg, int n_layers, int slots)
     return (size_t)n_layers * (t->weights + (size_t)slots * t->saved) + t->fixed;
 }
 
+static size_t toy_client_bytes(const void *arg, int n_layers)
+{
+    return toy_bytes(arg, n_layers, 1) + (size_t)390e6;
+}
+
 static const struct toy_size TOY = {.weights = 80 << 20, .saved = 27 << 20, .fixed = 6 << 20};
 
 /* BERT-base at b = 4, 128 tokens, but with L layers. */
@@ -37,7 +42,9 @@ static inline struct cp_model_cost toy_model(int layers)
         .boundary_bytes = 1.5 * 0x1p20,
         .label_bytes = 32,
         .optim_words = 2,
+        .width = 768,
         .segment_bytes = toy_bytes,
+        .client_bytes = toy_client_bytes,
         .segment_arg = &TOY,
     };
     m.full_bytes_micro = toy_bytes(&TOY, layers, 1) + (size_t)400e6;

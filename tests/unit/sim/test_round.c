@@ -62,6 +62,7 @@ static void make_plain(struct cp_world *w, struct cp_plan *p)
                                       .head = {1, 1, 100},
                                       .boundary_bytes = 4,
                                       .label_bytes = 1,
+                                      .width = 1,
                                       .optim_words = 2,
                                       .segment_bytes = no_bytes};
     w->server_flops = 1;
@@ -69,6 +70,7 @@ static void make_plain(struct cp_world *w, struct cp_plan *p)
     w->local_steps = 3;
     w->micro_samples = 1;
     w->micro_ref = w->micro_max = 2;
+    cp_world_weigh(w);
     assert_int_equal(cp_plan_init(p, 1), CP_OK);
     p->cluster[0] = (struct cp_cluster_plan){.order = CP_ORDER_GPIPE,
                                              .segments = 1,
@@ -171,9 +173,11 @@ static void draw_world(struct cp_rng *rng, struct cp_world *w)
         .head = {cp_rng_range(rng, 1e6, 1e9), cp_rng_range(rng, 1e6, 1e9), 2.4e6},
         .boundary_bytes = cp_rng_range(rng, 1e4, 1e7),
         .label_bytes = 16,
+        .width = 64,
         .optim_words = cp_rng_below(rng, 3),
         .segment_bytes = no_bytes};
     w->local_steps = 1 + (int)cp_rng_below(rng, 20);
+    cp_world_weigh(w);
     w->radio.band_d2d_hz *= cp_rng_range(rng, 0.1, 1);
     w->radio.band_down_hz *= cp_rng_range(rng, 0.5, 1);
     for (int c = 0; c < clusters; c++) { /* no two nodes alike */

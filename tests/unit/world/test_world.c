@@ -28,6 +28,7 @@ static void make(struct cp_world *w)
                                       .layer = {1e9, 2e9, 1e6},
                                       .head = {1e6, 1e6, 1e6},
                                       .boundary_bytes = 1e6,
+                                      .width = 64,
                                       .segment_bytes = no_bytes};
     cp_channel_draw(w, &ch, 5, false);
     assert_int_equal(cp_world_check(w), CP_OK);
