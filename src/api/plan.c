@@ -31,7 +31,7 @@ static cp_err planner_init(struct planner *p, const collapipe_config *config)
     CP_TRY(cp_api_path(config->folder, c->data.path, &path));
     p->with_data = access(path.p, F_OK) == 0;
     cp_str_fini(&path);
-    CP_TRY(p->with_data ? cp_job_init(&p->job, c, config->folder) : cp_job_init_world(&p->job, c));
+    CP_TRY(p->with_data ? cp_job_init(&p->job, c, config->folder) : cp_job_init_world(&p->job, c, config->folder));
     CP_TRY(cp_job_world(&p->job, 0, false, &p->world));
     CP_TRY(cp_job_world(&p->job, 0, true, &p->mean));
     return cp_job_queues(&p->job, &p->mean, &p->queues);

@@ -21,6 +21,8 @@ enum cp_rng_purpose {
     CP_RNG_WORLD = 6,  /* drawing devices, availability */
     CP_RNG_POLICY = 7, /* the random policy */
     CP_RNG_TEST = 8,
+    CP_RNG_ARRIVALS = 9,  /* samples that come in a round */
+    CP_RNG_GRADSTAT = 10, /* which coordinates of a gradient are looked at */
 };
 
 /* Four independent 32-bit words for the coordinates c[0..3]. */

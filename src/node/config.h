@@ -13,16 +13,19 @@ enum cp_batch_mode { CP_BATCH_FIXED_B, CP_BATCH_FIXED_BATCH };
 enum cp_moments { CP_MOMENTS_KEEP, CP_MOMENTS_RESET };
 enum cp_weights { CP_WEIGHTS_DATA, CP_WEIGHTS_TRAINED };
 enum cp_change { CP_CHANGE_LEAVE, CP_CHANGE_JOIN, CP_CHANGE_RATE };
-enum { CP_CONFIG_ORDER_AUTO = 3 }; /* after the values of enum cp_order */
+enum { CP_CONFIG_ORDER_AUTO = 3 };  /* after the values of enum cp_order */
+enum { CP_CONFIG_RADIO_TRACE = 3 }; /* after the values of enum cp_fading */
 
 struct cp_config_device {
     const char *name;
     double gflops, mem_mib, energy_pj_per_flop, budget_j, x_m, y_m;
+    double battery_j, battery_reserve_j, harvest_w; /* devices only */
 };
 
 struct cp_config_cluster {
     const char *name;
     double distance_m; /* of the control unit to the base station */
+    double arrivals;   /* samples per round, in the mean */
     struct cp_config_device cu;
     struct cp_conf_list devices; /* struct cp_config_device */
 };
@@ -49,7 +52,7 @@ struct cp_config {
     } model;
     struct {
         const char *path, *heldout, *vocab, *text_column, *label_column;
-        int task, partition;
+        int task, partition, arrivals;
         int64_t classes;
         double alpha;
     } data;
@@ -86,6 +89,8 @@ struct cp_config {
         int kind;
         double d2d_mhz, up_mhz, down_mhz, noise_dbm_hz, d2d_dbm, d2e_dbm, bs_dbm;
         double rician_k_db, clamp, shadow_db, availability;
+        const char *trace; /* kind trace: the file */
+        int trace_end;     /* enum cp_trace_end */
     } radio;
     struct {
         double gflops;

@@ -1,5 +1,6 @@
 #include "node/job.h"
 
+#include "data/hash.h"
 #include "node/job_data.h"
 
 #include <math.h>
@@ -95,6 +96,9 @@ static void set_device(struct cp_device *d, const struct cp_config_device *from,
         .energy_j_flop = from->energy_pj_per_flop * 1e-12,
         .mem_bytes = (size_t)(from->mem_mib * 0x1p20),
         .budget_j = from->budget_j,
+        .battery_j = from->battery_j,
+        .battery_reserve_j = from->battery_reserve_j,
+        .harvest_w = from->harvest_w,
         .power_d2d_w = watt(c->radio.d2d_dbm),
         .power_d2e_w = watt(c->radio.d2e_dbm),
         .x_m = from->x_m,
@@ -128,6 +132,7 @@ static cp_err set_cluster(struct cp_cluster *cl, const struct cp_config_cluster 
     set_device(&cl->cu, &from->cu, c);
     cl->edge_x_m = from->distance_m;
     cl->data_size = 1;
+    cl->arrivals = from->arrivals;
     cl->n_devices = (int)from->devices.n;
     if (cl->n_devices == 0) {
         return cp_fail(CP_E_PLAN, "cluster %s has no devices: add some under clusters", cl->name);
@@ -165,7 +170,7 @@ static cp_err listed_clusters(struct cp_job *job)
 static cp_err drawn_clusters(struct cp_job *job, const char *text)
 {
     int clusters = 0, devices = 0, end = 0;
-    if (sscanf(text, "%4dx%4d%n", &clusters, &devices, &end) != 2 || text[end] != 0) {
+    if (sscanf(text, "%6dx%6d%n", &clusters, &devices, &end) != 2 || text[end] != 0) {
         return cp_fail(CP_E_CONFIG,
                        "clusters: '%.40s' is neither a list nor of the form CxK, as 2x3: 2 "
                        "clusters of 3 devices",
@@ -202,7 +207,8 @@ static cp_err set_world(struct cp_job *job)
     w->micro_max = (int32_t)(c->train.micro_max > c->train.micro_batches ? c->train.micro_max
                                                                          : c->train.micro_batches);
     job->channel = (struct cp_channel){
-        .fading = (enum cp_fading)c->radio.kind,
+        .fading = c->radio.kind == CP_CONFIG_RADIO_TRACE ? CP_FADING_STATIC
+                                                         : (enum cp_fading)c->radio.kind,
         .rician_k = pow(10, c->radio.rician_k_db / 10),
         .clamp = c->radio.clamp,
         .shadow_db = c->radio.shadow_db,
@@ -238,6 +244,41 @@ static cp_err check_changes(struct cp_job *job)
         }
     }
     return CP_OK;
+}
+
+static cp_err load_trace(struct cp_job *job, const char *folder)
+{
+    enum { BYTES_MAX = 1 << 30 };
+    const struct cp_config *c = job->config;
+    if (c->radio.kind != CP_CONFIG_RADIO_TRACE) {
+        return CP_OK;
+    }
+    if (!c->radio.trace) {
+        return cp_fail(CP_E_CONFIG, "radio.kind is trace, but radio.trace names no file");
+    }
+    struct cp_str path = {0}, bytes = {0};
+    cp_job_path(&path, folder, c->radio.trace);
+    cp_err err = cp_str_check(&path);
+    if (!err) {
+        err = cp_file_read(cp_str_text(&path), BYTES_MAX, &bytes);
+    }
+    if (!err) {
+        err = cp_trace_parse(cp_str_text(&path), cp_str_text(&bytes), bytes.len, &job->base,
+                             &job->trace);
+    }
+    if (!err) {
+        job->data_hash = cp_hash64(cp_str_text(&bytes), bytes.len);
+    }
+    cp_str_fini(&path);
+    cp_str_fini(&bytes);
+    if (!err && c->radio.trace_end == CP_TRACE_STOP &&
+        c->fed.rounds > cp_trace_rounds(job->trace)) {
+        err = cp_fail(CP_E_CONFIG,
+                      "radio.trace: %s has %d rounds, fed.rounds is %lld: ask for fewer, or let "
+                      "radio.trace_end be hold or cycle",
+                      c->radio.trace, cp_trace_rounds(job->trace), (long long)c->fed.rounds);
+    }
+    return err;
 }
 
 static cp_err check_cuts(const struct cp_job *job)
@@ -316,7 +357,7 @@ static cp_err check_control_units(const struct cp_job *job)
     return CP_OK;
 }
 
-static cp_err init_world(struct cp_job *job)
+static cp_err init_world(struct cp_job *job, const char *folder)
 {
     CP_TRY(cp_shape_check(&job->shape));
     if (job->config->train.freeze > job->shape.layers) {
@@ -330,6 +371,7 @@ static cp_err init_world(struct cp_job *job)
     CP_TRY(check_control_units(job));
     CP_TRY(cp_cast_init(&job->cast, &job->base, job->shape.layers));
     CP_TRY(check_changes(job));
+    CP_TRY(load_trace(job, folder));
     return set_cuts(job);
 }
 
@@ -339,10 +381,10 @@ static void begin(struct cp_job *job, const struct cp_config *config)
     set_shape(job);
 }
 
-cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config)
+cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config, const char *folder)
 {
     begin(job, config);
-    cp_err err = init_world(job);
+    cp_err err = init_world(job, folder);
     if (err) {
         cp_job_fini(job);
     }
@@ -354,7 +396,7 @@ cp_err cp_job_init(struct cp_job *job, const struct cp_config *config, const cha
     begin(job, config);
     cp_err err = cp_job_load_data(job, folder);
     if (!err) {
-        err = init_world(job);
+        err = init_world(job, folder);
     }
     if (!err) {
         err = cp_job_tokenize(job);
@@ -387,6 +429,7 @@ void cp_job_fini(struct cp_job *job)
     cp_mem_free(job->eval_order);
     cp_mem_free(job->cuts);
     cp_cast_fini(&job->cast);
+    cp_trace_free(job->trace);
     cp_world_fini(&job->base);
     *job = (struct cp_job){0};
 }
@@ -412,22 +455,26 @@ static void apply_changes(const struct cp_job *job, struct cp_world *w)
 
 cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_world *out)
 {
-    struct cp_world w = {0}, full = {0};
+    const struct cp_config *c = job->config;
+    struct cp_world w = {0};
     CP_TRY(cp_world_copy(&w, &job->base));
     w.round = round;
     if (!mean) {
         apply_changes(job, &w);
-        cp_err err = cp_world_copy(&full, &w);
+        cp_arrivals_draw(&w, &job->base, (enum cp_arrival)c->data.arrivals, job->seed);
+    }
+    if (!mean && c->radio.availability < 1) {
+        cp_world_draw_rates(&w, &w, c->radio.availability, job->seed);
+    }
+    cp_channel_draw(&w, &job->channel, job->seed, mean);
+    if (!mean && job->trace) { /* what was recorded has the last word */
+        cp_err err =
+            cp_trace_apply(job->trace, (enum cp_trace_end)c->radio.trace_end, &job->base, &w);
         if (err) {
             cp_world_fini(&w);
             return err;
         }
-        if (job->config->radio.availability < 1) {
-            cp_world_draw_rates(&w, &full, job->config->radio.availability, job->seed);
-        }
-        cp_world_fini(&full);
     }
-    cp_channel_draw(&w, &job->channel, job->seed, mean);
     *out = w;
     return CP_OK;
 }

@@ -14,7 +14,9 @@
 #include "node/cast.h"
 #include "node/config.h"
 #include "plan/policy.h"
+#include "world/arrivals.h"
 #include "world/radio.h"
+#include "world/trace.h"
 
 struct cp_job {
     const struct cp_config *config; /* borrowed */
@@ -26,11 +28,12 @@ struct cp_job {
     struct cp_dataset *train_set, *heldout_set;
     struct cp_tokens train, heldout;
     struct cp_shards *shards;
-    uint64_t data_hash;  /* of every id and label: a run goes on only with the data it began with */
+    uint64_t data_hash;  /* of every id and label, and of a trace: a run goes on only with them */
     int32_t *eval_order; /* held-out samples in a fixed random order */
     /* world */
     struct cp_world base; /* undisturbed: configured rates, everybody present */
     struct cp_channel channel;
+    struct cp_trace *trace; /* NULL: the model says all */
     const struct cp_policy *policy;
     int (*cuts)[CP_DEVICES_MAX];
     struct cp_cast cast;
@@ -42,10 +45,12 @@ CP_NODISCARD cp_err cp_job_init(struct cp_job *job, const struct cp_config *conf
                                 const char *folder);
 void cp_job_fini(struct cp_job *job);
 
-/* The part of it that planning needs: no data is read (samples per cluster are taken as equal). */
-CP_NODISCARD cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config);
+/* The part of it that planning needs: no texts are read, samples per cluster are taken as equal. */
+CP_NODISCARD cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config,
+                                      const char *folder);
 
-/* The world of a round (0-based); mean: on mean channels, everybody present at full speed. */
+/* The world of a round (0-based); mean: on mean channels, everybody present at full speed, without
+ * the trace. */
 CP_NODISCARD cp_err cp_job_world(const struct cp_job *job, int round, bool mean,
                                  struct cp_world *out);
 

@@ -16,8 +16,7 @@ enum {
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* folder/path, or path itself if it is absolute. */
-static void join(struct cp_str *out, const char *folder, const char *path)
+void cp_job_path(struct cp_str *out, const char *folder, const char *path)
 {
     cp_str_clear(out);
     if (path[0] != '/' && folder[0] && strcmp(folder, ".") != 0) {
@@ -61,7 +60,7 @@ static void paths_fini(struct paths *p)
 static cp_err find_paths(struct paths *p, const struct cp_config *c, const char *folder)
 {
     struct cp_str base = {0};
-    join(&base, folder, c->data.path);
+    cp_job_path(&base, folder, c->data.path);
     cp_err err = cp_str_check(&base);
     if (!err && access(cp_str_text(&base), F_OK) != 0) {
         err = cp_fail(CP_E_IO,
@@ -69,7 +68,7 @@ static cp_err find_paths(struct paths *p, const struct cp_config *c, const char 
                       "folder of the configuration)",
                       cp_str_text(&base));
     } else if (!err && !is_dir(cp_str_text(&base))) {
-        join(&p->train, folder, c->data.path);
+        cp_job_path(&p->train, folder, c->data.path);
     } else if (!err && !find_file(&p->train, cp_str_text(&base), "train")) {
         err = cp_fail(CP_E_DATA,
                       "data.path: the folder %s has no train.tsv, train.csv or train.jsonl",
@@ -85,10 +84,10 @@ static cp_err find_paths(struct paths *p, const struct cp_config *c, const char 
     }
     cp_str_fini(&base);
     if (c->data.heldout) {
-        join(&p->heldout, folder, c->data.heldout);
+        cp_job_path(&p->heldout, folder, c->data.heldout);
     }
     if (c->data.vocab) {
-        join(&p->vocab, folder, c->data.vocab);
+        cp_job_path(&p->vocab, folder, c->data.vocab);
     }
     return err;
 }
@@ -162,7 +161,7 @@ cp_err cp_job_tokenize(struct cp_job *job)
     struct cp_tokenizer tok = {job->vocab, true, WORD_MAX};
     CP_TRY(cp_tokens_make(&tok, job->train_set, job->shape.max_len, &job->train));
     CP_TRY(cp_tokens_make(&tok, job->heldout_set, job->shape.max_len, &job->heldout));
-    job->data_hash = hash_tokens(&job->train) * 31 + hash_tokens(&job->heldout);
+    job->data_hash += hash_tokens(&job->train) * 31 + hash_tokens(&job->heldout);
     return CP_OK;
 }
 

@@ -4,6 +4,9 @@
 
 #include "node/job.h"
 
+/* out: folder/path, or path itself if it is absolute. */
+void cp_job_path(struct cp_str *out, const char *folder, const char *path);
+
 /* Data sets, vocabulary, and the sizes of the model that follow from them. */
 CP_NODISCARD cp_err cp_job_load_data(struct cp_job *job, const char *folder);
 

@@ -230,10 +230,19 @@ static cp_err check_node(const struct cp_cluster *cl, int node)
         {"the energy budget", d->budget_j, NOT_NEGATIVE},
         {"the transmit power to devices", d->power_d2d_w, POSITIVE},
         {"the transmit power to the edge server", d->power_d2e_w, POSITIVE},
+        {"the size of the battery", d->battery_j, NOT_NEGATIVE},
+        {"the reserve of the battery", d->battery_reserve_j, NOT_NEGATIVE},
+        {"the power that charges the battery", d->harvest_w, NOT_NEGATIVE},
         {"the gain to the edge server", cl->gain_d2e[node], POSITIVE},
     };
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
         CP_TRY(check_number(number[i].value, number[i].sign, cl->name, d->name, number[i].what));
+    }
+    if (d->battery_reserve_j > d->battery_j) {
+        return cp_fail(CP_E_CONFIG,
+                       "%s.%s: the reserve of %g J is more than its battery holds, %g J: it could "
+                       "never take part",
+                       cl->name, d->name, d->battery_reserve_j, d->battery_j);
     }
     for (int other = 0; other <= cl->n_devices; other++) {
         if (other == node || (other > 0 && !cl->device[other - 1].present)) {
@@ -307,6 +316,7 @@ cp_err cp_world_check(const struct cp_world *w)
                            CP_DEVICES_MAX, cl->n_devices);
         }
         CP_TRY(check_number(cl->data_size, NOT_NEGATIVE, cl->name, "", "the size of the data"));
+        CP_TRY(check_number(cl->arrivals, NOT_NEGATIVE, cl->name, "", "the samples that arrive"));
         CP_TRY(
             check_number(cl->grad_variance, NOT_NEGATIVE, cl->name, "", "the gradient variance"));
         for (int node = 0; node <= cl->n_devices; node++) {

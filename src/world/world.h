@@ -124,7 +124,7 @@ CP_NODISCARD cp_err cp_world_draw_default(int n_clusters, int n_devices, uint64_
                                           struct cp_world *out);
 
 /* Availability of the round: rate_flops = rate of full x U[low, 1), keyed by (seed, w->round,
- * cluster, device). full has the same clusters and holds the undisturbed rates. */
+ * cluster, device). full has the same clusters and holds the undisturbed rates; it may be w. */
 void cp_world_draw_rates(struct cp_world *w, const struct cp_world *full, double low,
                          uint64_t seed);
 

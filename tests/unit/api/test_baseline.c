@@ -41,7 +41,7 @@ static void set_up(struct fixture *x)
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++) {
         assert_int_equal(cp_conf_override(x->conf, SETTINGS[i]), CP_OK);
     }
-    assert_int_equal(cp_job_init_world(&x->job, cp_config_of(x->conf)), CP_OK);
+    assert_int_equal(cp_job_init_world(&x->job, cp_config_of(x->conf), "."), CP_OK);
     assert_int_equal(cp_job_world(&x->job, 0, false, &x->w), CP_OK);
     assert_int_equal(cp_job_world(&x->job, 0, true, &x->mean), CP_OK);
     assert_int_equal(x->w.micro_ref, M_REF);

@@ -67,7 +67,7 @@ static void one_seed(const char *const *settings, int seed, double mean[2], int 
     for (int i = 0; settings[i]; i++) {
         assert_int_equal(cp_conf_override(conf, settings[i]), CP_OK);
     }
-    assert_int_equal(cp_job_init_world(&job, cp_config_of(conf)), CP_OK);
+    assert_int_equal(cp_job_init_world(&job, cp_config_of(conf), "."), CP_OK);
     assert_int_equal(cp_job_world(&job, 0, true, &full), CP_OK);
     assert_int_equal(cp_queues_init(&q, &full, 10), CP_OK);
     mean[0] = mean[1] = 0;
