@@ -1,53 +1,54 @@
 /* round: the steps of every cluster, and the transfers around them (docs/theory.md section 6.3). */
-#include "sim/sim.h"
-
+#include "sim/program.h"
 #include "world/radio.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
-void cp_sim_costs_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
+static void make_costs(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
                        const struct cp_world *w, struct cp_sim_costs *out)
 {
     const struct cp_model_cost *m = &w->model;
-    int last = c->segments + 1;
-    *out = (struct cp_sim_costs){.round = w->round,
-                                 .step = -1,
-                                 .act_bytes = llround(m->boundary_bytes + m->label_bytes),
-                                 .grad_bytes = llround(m->boundary_bytes)};
+    *out = (struct cp_sim_costs){.round = w->round, .step = -1};
     cp_times_make(c, cl, w, &out->times);
-    for (int j = 0; j < last; j++) {
+    for (int j = 0; j <= c->segments; j++) { /* the edge server's energy is not counted */
         const struct cp_device *d = j == 0 ? &cl->cu : &cl->device[c->device[j - 1]];
         const struct cp_part_cost *part = j == 0 ? &m->emb : &m->layer;
         double parts = j == 0 ? 1 : c->layers[j - 1];
         out->fwd_j[j] = d->energy_j_flop * parts * part->work_fwd_flops;
         out->bwd_j[j] = d->energy_j_flop * parts * part->work_bwd_flops;
+        out->act_bytes[j] = llround(cp_link_fwd_bits(w, c->link_format[j]) / 8);
+        out->grad_bytes[j + 1] = llround(cp_link_bwd_bits(w, c->link_format[j]) / 8);
         out->send_act_j[j] = c->power_fwd_w[j] * out->times.link_fwd_s[j];
         out->send_grad_j[j] = j > 0 ? c->power_bwd_w[j] * out->times.link_bwd_s[j - 1] : 0;
-        snprintf(out->node[j], sizeof out->node[j], "%s.%s", cl->name, d->name);
     }
-    snprintf(out->node[last], sizeof out->node[last], "edge"); /* its energy is not counted */
 }
 
-static cp_err run_steps(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
-                        const struct cp_world *w, struct cp_sim_step *out)
+void cp_sim_costs_make(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
+                       const struct cp_world *w, struct cp_sim_costs *out)
 {
-    struct cp_ops lists[CP_STAGES_MAX] = {0};
+    make_costs(c, cl, w, out);
+    for (int j = 0; j <= c->segments; j++) {
+        const char *node = j == 0 ? cl->cu.name : cl->device[c->device[j - 1]].name;
+        snprintf(out->node[j], sizeof out->node[j], "%s.%s", cl->name, node);
+    }
+    snprintf(out->node[c->segments + 1], sizeof out->node[0], "edge");
+}
+
+static cp_err run_step(struct cp_programs *known, const struct cp_cluster_plan *c,
+                       const struct cp_cluster *cl, const struct cp_world *w,
+                       struct cp_sim_step *out)
+{
+    struct cp_program *program;
     struct cp_sim_costs costs;
-    int n = c->segments + 2;
-    cp_err err = CP_OK;
-    for (int j = 0; j < n && !err; j++) {
-        err = cp_ops_make(j, n, c->micro_batches, c->slots[j], true, &lists[j]);
+    cp_err err = cp_programs_find(known, c->segments + 2, c->micro_batches, c->slots, &program);
+    if (err) {
+        return cp_fail_in(err, "cluster %s", cl->name);
     }
-    if (!err) {
-        cp_sim_costs_make(c, cl, w, &costs);
-        err = cp_sim_run(lists, n, &costs, NULL, out);
-    }
-    for (int j = 0; j < n; j++) {
-        cp_ops_fini(&lists[j]);
-    }
-    return err ? cp_fail_in(err, "cluster %s", cl->name) : CP_OK;
+    make_costs(c, cl, w, &costs);
+    cp_program_run(program, &costs, NULL, out);
+    return CP_OK;
 }
 
 /* One transfer after another over the whole D2D band at full power; node 0 is the CU. The sender
@@ -85,10 +86,13 @@ static void run_transfers(const struct cp_cluster_plan *c, const struct cp_clust
     out->energy_j[0] += c->power_up_w * out->upload_s;
 }
 
-static cp_err run_pipeline(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
-                           const struct cp_world *w, struct cp_sim_cluster *out)
+/* The H steps of a round are equal: one is run, and counts H times. */
+static cp_err run_pipeline(struct cp_programs *known, const struct cp_cluster_plan *c,
+                           const struct cp_cluster *cl, const struct cp_world *w,
+                           struct cp_sim_cluster *out)
 {
-    CP_TRY(run_steps(c, cl, w, &out->step));
+    *out = (struct cp_sim_cluster){0};
+    CP_TRY(run_step(known, c, cl, w, &out->step));
     out->step_s = out->step.step_s;
     out->bubble = out->step.bubble;
     for (int j = 0; j <= c->segments; j++) {
@@ -114,35 +118,33 @@ static void take_forecast(const struct cp_cluster_forecast *f, struct cp_sim_clu
     }
 }
 
-/* Moments go from owner to owner; what an absent device held is lost, not sent. */
-static void run_moves(const struct cp_cluster_plan *c, const struct cp_world *w, int index,
-                      const struct cp_move *moves, int n_moves, struct cp_sim_cluster *out)
-{
-    for (int i = 0; i < n_moves; i++) {
-        if (moves[i].cluster == index) {
-            double energy_j;
-            out->moves_s += cp_move_cost_s(&moves[i], c, w, &energy_j);
-            if (moves[i].from != CP_OWNER_EDGE) {
-                out->energy_j[moves[i].from + 1] += energy_j;
-            }
-        }
-    }
-    out->round_s += out->moves_s;
-}
-
-static cp_err run_cluster(const struct cp_plan *p, const struct cp_world *w, int index,
-                          const struct cp_move *moves, int n_moves, struct cp_sim_cluster *out)
+static cp_err run_cluster(struct cp_programs *known, const struct cp_plan *p,
+                          const struct cp_world *w, int index, struct cp_sim_cluster *out)
 {
     const struct cp_cluster_plan *c = &p->cluster[index];
-    if (c->mode != CP_MODE_PIPELINE) {
-        struct cp_cluster_forecast forecast;
-        cp_cluster_forecast_make(c, index, w, &forecast);
-        take_forecast(&forecast, out);
-    } else {
-        CP_TRY(run_pipeline(c, &w->cluster[index], w, out));
+    if (c->mode == CP_MODE_PIPELINE) {
+        return run_pipeline(known, c, &w->cluster[index], w, out);
     }
-    run_moves(c, w, index, moves, n_moves, out);
+    struct cp_cluster_forecast forecast;
+    cp_cluster_forecast_make(c, index, w, &forecast);
+    take_forecast(&forecast, out);
     return CP_OK;
+}
+
+/* Moments go from owner to owner; what an absent device held is lost, not sent. */
+static void run_moves(const struct cp_plan *p, const struct cp_world *w,
+                      const struct cp_move *moves, int n_moves, struct cp_sim_cluster *cluster)
+{
+    for (int i = 0; i < n_moves; i++) {
+        const struct cp_move *m = &moves[i];
+        struct cp_sim_cluster *c = &cluster[m->cluster];
+        double energy_j, time_s = cp_move_cost_s(m, &p->cluster[m->cluster], w, &energy_j);
+        c->moves_s += time_s;
+        c->round_s += time_s;
+        if (m->from != CP_OWNER_EDGE) {
+            c->energy_j[m->from + 1] += energy_j;
+        }
+    }
 }
 
 /* The global model reaches a CU over the whole downlink. */
@@ -160,6 +162,7 @@ static void sum_up(const struct cp_plan *p, const struct cp_world *w, struct cp_
 {
     double slowest_s = 0, bubbles = 0;
     int stages = 0;
+    r->broadcast_s = r->energy_j = 0;
     for (int i = 0; i < r->n_clusters; i++) {
         const struct cp_sim_cluster *c = &r->cluster[i];
         int n = c->modelled ? p->cluster[i].segments : c->step.n_stages;
@@ -175,20 +178,43 @@ static void sum_up(const struct cp_plan *p, const struct cp_world *w, struct cp_
     r->bubble = bubbles / stages;
 }
 
+static cp_err make_room(struct cp_sim_round *r, int n_clusters)
+{
+    if (r->n_clusters != n_clusters) {
+        struct cp_sim_cluster *cluster;
+        CP_TRY(cp_mem_array(NULL, (size_t)n_clusters, sizeof *cluster, &cluster));
+        cp_sim_round_fini(r);
+        *r = (struct cp_sim_round){.n_clusters = n_clusters, .cluster = cluster};
+    }
+    return CP_OK;
+}
+
+cp_err cp_sim_round_again(struct cp_programs *known, const struct cp_plan *p,
+                          const struct cp_world *w, const struct cp_move *moves, int n_moves,
+                          struct cp_sim_round *r)
+{
+    assert(p->n_clusters == w->n_clusters && p->n_clusters >= 1 && n_moves >= 0);
+    CP_TRY(make_room(r, p->n_clusters));
+    for (int i = 0; i < r->n_clusters; i++) {
+        CP_TRY(run_cluster(known, p, w, i, &r->cluster[i]));
+    }
+    run_moves(p, w, moves, n_moves, r->cluster);
+    sum_up(p, w, r);
+    return CP_OK;
+}
+
 cp_err cp_sim_round(const struct cp_plan *p, const struct cp_world *w, const struct cp_move *moves,
                     int n_moves, struct cp_sim_round *out)
 {
-    assert(p->n_clusters == w->n_clusters && p->n_clusters >= 1 && n_moves >= 0);
-    struct cp_sim_round r = {.n_clusters = p->n_clusters};
-    CP_TRY(cp_mem_array(NULL, (size_t)r.n_clusters, sizeof r.cluster[0], &r.cluster));
-    for (int i = 0; i < r.n_clusters; i++) {
-        cp_err err = run_cluster(p, w, i, moves, n_moves, &r.cluster[i]);
-        if (err) {
-            cp_sim_round_fini(&r);
-            return err;
-        }
+    struct cp_programs *known;
+    struct cp_sim_round r = {0};
+    CP_TRY(cp_programs_new(&known));
+    cp_err err = cp_sim_round_again(known, p, w, moves, n_moves, &r);
+    cp_programs_free(known);
+    if (err) {
+        cp_sim_round_fini(&r);
+        return err;
     }
-    sum_up(p, w, &r);
     *out = r;
     return CP_OK;
 }

@@ -4,7 +4,8 @@
  * The lists are those that the trainer runs (cp_ops_make). A stage runs its list in order; a link
  * is one FIFO server per direction, so a send costs its stage no time (docs/theory.md section 6.2).
  * Every op adds its own time and energy, and nothing here knows a closed form: that the sums equal
- * cp_forecast_make to 1e-9 is a test of both.
+ * cp_forecast_make to 1e-9 is a test of both. The H steps of a round are equal, so one is run and
+ * counts H times.
  */
 #ifndef CP_SIM_SIM_H
 #define CP_SIM_SIM_H
@@ -21,7 +22,7 @@ struct cp_sim_costs {
     struct cp_times times;
     double fwd_j[CP_STAGES_MAX], bwd_j[CP_STAGES_MAX];
     double send_act_j[CP_STAGES_MAX], send_grad_j[CP_STAGES_MAX];
-    int64_t act_bytes, grad_bytes;
+    int64_t act_bytes[CP_STAGES_MAX], grad_bytes[CP_STAGES_MAX]; /* of what stage j sends */
     char node[CP_STAGES_MAX][CP_SIM_NAME]; /* "c1.cu", "c1.d2", "edge": for events */
     int32_t round, step;                   /* for events; -1: does not apply */
     int64_t start_ns;                      /* of the step, for events */

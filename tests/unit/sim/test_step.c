@@ -446,8 +446,8 @@ static void test_event_fields_and_energy(void **state)
         .bwd_j = {30, 40},
         .send_act_j = {5, 1000}, /* a last stage sends no activation */
         .send_grad_j = {1000, 6},
-        .act_bytes = 77,
-        .grad_bytes = 66,
+        .act_bytes = {77},
+        .grad_bytes = {0, 66},
         .node = {"c1.cu", "edge"},
         .round = 3,
         .step = 5,
