@@ -171,6 +171,31 @@ static cp_err send_grad(struct cp_stage *st, const struct cp_step *step, const s
     return CP_OK;
 }
 
+/* --- measuring ------------------------------------------------------------------------------- */
+
+static bool measures(const struct cp_stage *st, const struct cp_step *step)
+{
+    return st->stat && step->train && step->measure && step->labelled > 0;
+}
+
+static void begin_measuring(struct cp_stage *st, const struct cp_step *step)
+{
+    if (st->stat_round != step->round) {
+        cp_gradstat_begin(st->stat, step->seed, step->round, st->first_trained);
+        st->stat_round = step->round;
+    }
+    cp_gradstat_open(st->stat, st->seg, step->step, step->labelled);
+}
+
+static int64_t labelled_in(const struct cp_micro *m)
+{
+    int64_t n = 0;
+    for (int i = 0; m->label && i < m->b; i++) {
+        n += m->label[i] != CP_LABEL_IGNORE;
+    }
+    return n;
+}
+
 /* --- the end of a step: one norm, one decision, one scale for all ---------------------------- */
 
 /* Payload of NORM: the sender's first block and count, the head's sums, then one term per block. */
@@ -326,6 +351,9 @@ static cp_err op_step(struct cp_stage *st, const struct cp_step *step, struct cp
         refused = refused ? cp_fail(refused, "%s", why) : CP_OK;
     }
     CP_TRY(recv_commit(st, step, &c));
+    if (c.apply && measures(st, step)) {
+        cp_gradstat_close(st->stat, st->seg);
+    }
     if (c.apply) {
         cp_segment_step(st->seg, &st->optim, step->lr, c.scale);
     } else {
@@ -372,6 +400,9 @@ static cp_err run_op(struct cp_stage *st, const struct cp_step *step, const stru
         break;
     case CP_OP_BWD:
         *made = cp_segment_backward(st->seg, op->slot, &st->held[op->slot].m);
+        if (measures(st, step)) {
+            cp_gradstat_add(st->stat, st->seg, labelled_in(&st->held[op->slot].m));
+        }
         break;
     case CP_OP_STEP:
         err = op_step(st, step, out);
@@ -412,6 +443,9 @@ cp_err cp_stage_run(struct cp_stage *st, const struct cp_step *step, const struc
                            step->train, &st->ops));
         st->ops_micros = step->micros;
         st->ops_train = step->train;
+    }
+    if (measures(st, step)) {
+        begin_measuring(st, step);
     }
     for (int i = 0; i < st->ops.n; i++) {
         CP_TRY(run_op(st, step, &st->ops.op[i], micro, out, &made));

@@ -86,6 +86,8 @@ static void drop_part(struct cp_stage *st)
     st->seg = NULL;
     cp_mem_free(st->held);
     st->held = NULL;
+    cp_gradstat_free(st->stat);
+    st->stat = NULL;
     cp_ops_fini(&st->ops);
     st->ops_micros = 0;
     st->part = (struct cp_part){.first = 0, .last = -1, .index = -1};
@@ -144,6 +146,10 @@ cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *pa
     st->part = *part;
     st->model_bytes = cost.total_bytes > st->model_bytes ? cost.total_bytes : st->model_bytes;
     CP_TRY(new_held(st, part->slots));
+    if (st->estimate) {
+        st->stat_round = -1;
+        CP_TRY(cp_gradstat_new(st->shape, part->first, part->last, st->msg_mem, &st->stat));
+    }
     return keep ? recv_states(st, from) : CP_OK;
 }
 

@@ -9,6 +9,7 @@
 #define CP_PIPE_STAGE_H
 
 #include "base/event.h"
+#include "model/gradstat.h"
 #include "model/segment.h"
 #include "net/net.h"
 #include "pipe/ops.h"
@@ -42,15 +43,18 @@ struct cp_stage {
     int first_trained; /* blocks below are frozen */
     int b_max, t_max;
     double wait_s;          /* deadline of one wait */
+    bool estimate;          /* whether stat is kept: a sample of the gradients of measured steps */
     struct cp_mem *mem;     /* arenas: compared with the size function */
-    struct cp_mem *msg_mem; /* messages and the bookkeeping of micro-batches */
+    struct cp_mem *msg_mem; /* messages, the bookkeeping of micro-batches, and stat */
     const struct cp_event_sink *events;
     /* of the plan in force */
     uint32_t gen;
     struct cp_part part;
-    struct cp_segment *seg; /* NULL for a stand-by */
-    struct cp_held *held;   /* [slots] */
-    struct cp_ops ops;      /* of the last step; made again when ops_micros or ops_train change */
+    struct cp_segment *seg;   /* NULL for a stand-by */
+    struct cp_held *held;     /* [slots] */
+    struct cp_gradstat *stat; /* NULL: not asked for, or a stand-by */
+    int32_t stat_round;       /* of its last measured step; -1: none yet */
+    struct cp_ops ops;        /* of the last step; made again when ops_micros or ops_train change */
     int ops_micros;
     bool ops_train;
     /* counters */
@@ -67,6 +71,7 @@ struct cp_step {
     double lr;
     uint64_t seed; /* dropout */
     bool train;
+    bool measure; /* look at the gradients, where the stage keeps a sample of them */
 };
 
 struct cp_step_result {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* The pipeline of these tests: control unit (block 0), one device (1, 2), edge server (3). */
-enum { CU, DEVICE, EDGE, STAGES, BLOCKS = 4, B = 2, T = 3, SAMPLES = 2 };
+enum { CU, DEVICE, EDGE, STAGES, BLOCKS = 4, B = 2, T = 3, SAMPLES = 2, MICROS_MAX = 2 };
 
 static const struct cp_shape shape = {.layers = 2,
                                       .width = 8,
@@ -65,6 +65,7 @@ static int set_up(void **state)
                                        .b_max = B,
                                        .t_max = T,
                                        .wait_s = 20,
+                                       .estimate = true,
                                        .mem = &p.mem[j],
                                        .msg_mem = &p.msg_mem[j],
                                        .part = {.first = 0, .last = -1, .index = -1}};
@@ -106,8 +107,8 @@ static struct cp_micro micro(void)
 static void *run_stage(void *arg)
 {
     int j = *(int *)arg;
-    struct cp_micro m = micro();
-    p.err[j] = cp_stage_run(&p.stage[j], &p.step, j == CU ? &m : NULL, &p.result[j]);
+    struct cp_micro m[MICROS_MAX] = {micro(), micro()};
+    p.err[j] = cp_stage_run(&p.stage[j], &p.step, j == CU ? m : NULL, &p.result[j]);
     strncpy(p.text[j], cp_err_text(), sizeof p.text[j] - 1);
     return NULL;
 }
@@ -255,6 +256,86 @@ static void empty_texts_have_a_finite_loss(void **state)
     assert_int_equal(p.result[CU].head.labelled, SAMPLES);
     assert_true(isfinite(p.result[CU].head.loss_sum) && p.result[CU].head.loss_sum > 0);
     assert_true(isfinite(p.result[CU].grad_norm) && p.result[CU].grad_norm > 0);
+}
+
+/* --- looking at the gradients ------------------------------------------------------------------
+ */
+
+static const struct cp_gradstat_block *report_of(int block)
+{
+    const struct cp_stage *st = &p.stage[owner_of(block)];
+    return cp_gradstat_blocks(st->stat) + (block - st->part.first);
+}
+
+/* Two equal micro-batches: no variance, and the mean gradient is that of either. A third step is
+ * compared with the first, a refused one counts for nothing. */
+static void measured_steps_are_reported(void **state)
+{
+    (void)state;
+    double norm2[BLOCKS] = {0};
+    p.step.micros = MICROS_MAX;
+    p.step.labelled = 2 * SAMPLES;
+    p.step.measure = true;
+    run_all();
+    for (int block = 0; block < BLOCKS; block++) {
+        const struct cp_gradstat_block *k = report_of(block);
+        assert_int_equal(k->block, block);
+        assert_int_equal(k->coords, params(block) < 512 ? params(block) : 512);
+        assert_int_equal(k->step, 6);
+        assert_true(k->variances == 1 && k->noise && !k->pair);
+        for (int i = 0; i < k->coords; i++) {
+            double x = (double)k->gradient[i];
+            norm2[block] += x * x * (double)cp_gradstat_weight(params(block), k->coords, i);
+        }
+        assert_true(norm2[block] > 0);
+        assert_true(fabs(k->variance) < 1e-5 * norm2[block]);
+    }
+    double all = sqrt(norm2[0] + norm2[1] + norm2[2] + norm2[3]);
+    assert_true(params(1) > 512 ? fabs(all - p.result[CU].grad_norm) < 0.3 * all
+                                : fabs(all - p.result[CU].grad_norm) < 1e-5 * all);
+    p.step.step = 7;
+    plane(3, CP_PLANE_G)[1] = (cp_real)NAN;
+    run_all();
+    assert_int_equal(p.err[CU], CP_E_NONFINITE);
+    p.step.step = 8;
+    p.step.measure = false;
+    run_all();
+    assert_int_equal(report_of(1)->variances, 1);
+    p.step.step = 9;
+    p.step.measure = true;
+    run_all();
+    for (int block = 0; block < BLOCKS; block++) {
+        const struct cp_gradstat_block *k = report_of(block);
+        assert_true(k->step == 6 && k->variances == 2 && k->pair && k->path2 > 0);
+        assert_true(k->change2 > 0 && isfinite(k->change2));
+    }
+    p.step.round = 5; /* all anew */
+    run_all();
+    assert_true(report_of(2)->step == 9 && report_of(2)->variances == 1 && !report_of(2)->pair);
+}
+
+/* The same steps without being looked at, or with no sample kept, lead to the same bits. */
+static void measuring_changes_nothing(void **state)
+{
+    static cp_real after[3][4000];
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < STAGES && i == 2; j++) {
+            cp_gradstat_free(p.stage[j].stat);
+            p.stage[j].stat = NULL;
+        }
+        p.step.micros = MICROS_MAX;
+        p.step.labelled = 2 * SAMPLES;
+        p.step.measure = i != 1;
+        for (p.step.step = 0; p.step.step < 3; p.step.step++) {
+            run_all();
+            assert_int_equal(p.err[CU], CP_OK);
+        }
+        copy_params(after[i]);
+        assert_int_equal(tear_down(state), 0);
+        assert_int_equal(set_up(state), 0);
+    }
+    assert_memory_equal(after[0], after[1], sizeof after[0]);
+    assert_memory_equal(after[0], after[2], sizeof after[0]);
 }
 
 /* --- what peers send ---------------------------------------------------------------------------
@@ -421,6 +502,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_bad_loss_refuses_the_step_everywhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(empty_texts_have_a_finite_loss, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(measured_steps_are_reported, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(measuring_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_good_activation_is_evaluated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_activations_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bad_sample_numbers_are_refused, set_up, tear_down),
