@@ -121,28 +121,27 @@ static cp_err place(struct solver *x, int cluster, int n_devices, struct cp_spli
                     struct cp_cluster_plan *best, bool *found)
 {
     int layers = x->a->world->model.layers, most = n_devices < layers ? n_devices : layers;
-    double v = s->v, bound = INFINITY, best_value = INFINITY, value;
+    double v = s->v, bound = INFINITY, best_value = INFINITY;
     double slack = s->order == CP_ORDER_1F1B ? SURROGATE_SLACK : 0;
     *found = false;
     for (int pass = 0; pass < 2; pass++) {
         for (int segments = 1; segments <= most; segments++) {
-            struct cp_cluster_plan plan;
-            bool fits;
+            struct cp_split_result r;
             cp_split_init(s, x->a->world, cluster, x->room, x->a->queues, segments,
                           s->micro_batches, s->order);
             s->v = v;
             s->narrow = pass == 0;
             s->bound = bound * (1 + slack);
-            CP_TRY(cp_split_solve(s, &x->work, &plan, &value, &fits));
-            if (!fits) {
+            CP_TRY(cp_split_solve(s, &x->work, &r));
+            if (!r.found) {
                 continue;
             }
-            bound = fmin(bound, value);
+            bound = fmin(bound, r.value);
             if (pass == 1) {
-                CP_TRY(add_in_each_order(x, cluster, &plan));
-                if (value < best_value) {
-                    best_value = value;
-                    *best = plan;
+                CP_TRY(add_in_each_order(x, cluster, &r.plan));
+                if (r.value < best_value) {
+                    best_value = r.value;
+                    *best = r.plan;
                     *found = true;
                 }
             }

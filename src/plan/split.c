@@ -76,7 +76,10 @@ void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, st
                            .bound = INFINITY,
                            .uplink_share = 1.0 / w->n_clusters,
                            .power_up_w = cl->cu.power_d2e_w};
-    bool overlaps = cp_order_slots(order, segments, micro_batches, segments + 1) < micro_batches;
+    for (int j = 0; j < segments + 2; j++) {
+        s->slots[j] = cp_order_slots(order, segments, micro_batches, j);
+    }
+    bool overlaps = s->slots[segments + 1] < micro_batches;
     for (int node = 0; node <= cl->n_devices; node++) {
         const struct cp_device *d = node == 0 ? &cl->cu : &cl->device[node - 1];
         double part = overlaps && node > 0 ? 0.5 : 1;
@@ -96,10 +99,28 @@ void cp_split_work_fini(struct cp_split_work *work)
     *work = (struct cp_split_work){0};
 }
 
+/* Slots do not rise along the pipeline. */
+static bool overlaps(const struct cp_split *s)
+{
+    return s->slots[s->segments + 1] < s->micro_batches;
+}
+
+/* One micro-batch after another (seq): no bottleneck, all of Sigma M times. */
+static bool one_by_one(const struct cp_split *s)
+{
+    return s->slots[0] == 1;
+}
+
 /* The cost of a second that every micro-batch spends in the pipeline alone (Sigma). */
 static double latency_weight(const struct cp_split *s)
 {
-    return s->order == CP_ORDER_SEQ ? s->v * s->micro_batches : s->v;
+    return one_by_one(s) ? s->v * s->micro_batches : s->v;
+}
+
+/* L of section 11.2: what is to be placed. */
+static int layers_of(const struct cp_split *s)
+{
+    return s->world->model.layers - s->edge_layers;
 }
 
 static void fill_devices(struct tables *t)
@@ -123,8 +144,7 @@ static void fill_devices(struct tables *t)
                            s->v * (out_s + in_s) + s->price[k + 1] * d->power_d2d_w * in_s +
                            s->price[0] * cl->cu.power_d2d_w * out_s;
         for (int j = 0; j < s->segments; j++) {
-            int slots = cp_order_slots(s->order, s->segments, s->micro_batches, j + 1);
-            t->room[j][k] = cp_room_layers(s->room, k, slots);
+            t->room[j][k] = cp_room_layers(s->room, k, s->slots[j + 1]);
         }
     }
 }
@@ -135,11 +155,12 @@ static void fill_links(struct tables *t, double band_hz)
     const struct cp_world *w = s->world;
     const struct cp_cluster *cl = &w->cluster[s->cluster];
     double n0 = w->radio.noise_w_hz, steps = w->local_steps, m = s->micro_batches;
-    double fwd_bits = cp_link_fwd_bits(w, CP_FORMAT_FP32);
-    double bwd_bits = cp_link_bwd_bits(w, CP_FORMAT_FP32);
     for (int i = 0; i < t->n; i++) {
         int k = t->device[i];
+        double fwd_bits, bwd_bits;
         for (int j = 0; j < s->segments; j++) {
+            fwd_bits = cp_link_fwd_bits(w, s->link_format[j]);
+            bwd_bits = cp_link_bwd_bits(w, s->link_format[j]);
             for (int from = -1; from < t->n; from++) {
                 int u = from < 0 ? 0 : t->device[from] + 1;
                 if (u == k + 1 || (u == 0) != (j == 0)) {
@@ -157,6 +178,8 @@ static void fill_links(struct tables *t, double band_hz)
                                                       s->price[k + 1] * s->power_bwd_w[k + 1] * b));
             }
         }
+        fwd_bits = cp_link_fwd_bits(w, s->link_format[s->segments]);
+        bwd_bits = cp_link_bwd_bits(w, s->link_format[s->segments]);
         double g = cl->gain_d2e[k + 1], p = s->power_edge_w[k + 1];
         double f = fwd_bits / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, p, g, n0);
         double b = bwd_bits / cp_rate_down_bps(s->uplink_share, &w->radio, g);
@@ -190,14 +213,17 @@ static struct cp_split_label start_label(const struct cp_split *s)
     const struct cp_world *w = s->world;
     const struct cp_cluster *cl = &w->cluster[s->cluster];
     const struct cp_part_cost *emb = &w->model.emb, *head = &w->model.head;
+    const struct cp_part_cost *layer = &w->model.layer;
     double server = w->server_flops / w->n_clusters;
     double emb_fwd = emb->work_fwd_flops / cl->cu.rate_flops;
     double emb_bwd = emb->work_bwd_flops / cl->cu.rate_flops;
-    double head_fwd = head->work_fwd_flops / server, head_bwd = head->work_bwd_flops / server;
+    double head_fwd = (head->work_fwd_flops + s->edge_layers * layer->work_fwd_flops) / server;
+    double head_bwd = (head->work_bwd_flops + s->edge_layers * layer->work_bwd_flops) / server;
     double joule = cl->cu.energy_j_flop * (emb->work_fwd_flops + emb->work_bwd_flops);
-    double upload_s =
-        cp_upload_bits(w, 0) / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
-                                           cl->gain_d2e[0], w->radio.noise_w_hz);
+    double bits =
+        cp_upload_bits(w, s->edge_layers) * cp_format_size(s->upload_format, w->model.width);
+    double upload_s = bits / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
+                                         cl->gain_d2e[0], w->radio.noise_w_hz);
     return (struct cp_split_label){
         .cost = w->local_steps * (latency_weight(s) * (emb_fwd + emb_bwd + head_fwd + head_bwd) +
                                   s->micro_batches * s->price[0] * joule) +
@@ -299,7 +325,7 @@ static struct rest rest_of(const struct tables *t, uint32_t set, int count)
 static double bound_of(const struct tables *t, const struct cp_split_label *l, int j,
                        const struct rest *r)
 {
-    int left = t->s->world->model.layers - l->layers;
+    int left = layers_of(t->s) - l->layers;
     if (left == 0) {
         return l->cost + t->bottleneck * (l->max_fwd_s + l->max_bwd_s);
     }
@@ -312,7 +338,7 @@ static double bound_of(const struct tables *t, const struct cp_split_label *l, i
 static cp_err extend(struct search *x, int from, int j, int k)
 {
     const struct tables *t = x->t;
-    int all = t->s->world->model.layers, after = t->s->segments - 1 - j;
+    int all = layers_of(t->s), after = t->s->segments - 1 - j;
     struct cp_split_label l = x->work->label[from];
     int u = l.last + 1, left = all - l.layers;
     uint32_t set = l.set | 1u << k;
@@ -414,7 +440,7 @@ static cp_err run_search(struct search *x, const struct cp_split_label *start)
     const struct cp_split *s = x->t->s;
     bool large = x->t->n > CP_SPLIT_EXACT_DEVICES;
     x->best = s->bound * (1 + ROUNDING); /* so that what has just this value is found */
-    x->beam = large && !s->narrow ? CP_SPLIT_BEAM : FIRST_PASS;
+    x->beam = large && !s->narrow ? CP_SPLIT_BEAM_LABELS : FIRST_PASS;
     CP_TRY(run_pass(x, start));
     if (large || s->narrow || (x->best_label < 0 && isinf(s->bound))) {
         return CP_OK; /* narrow passes lose nothing that fits: there is nothing to be found */
@@ -431,10 +457,13 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
     *out = (struct cp_cluster_plan){.mode = CP_MODE_PIPELINE,
                                     .order = s->order,
                                     .segments = s->segments,
+                                    .edge_layers = s->edge_layers,
                                     .micro_batches = s->micro_batches,
                                     .uplink_share = s->uplink_share,
-                                    .power_up_w = s->power_up_w};
-    cp_plan_set_slots(out);
+                                    .power_up_w = s->power_up_w,
+                                    .upload_format = s->upload_format};
+    memcpy(out->slots, s->slots, sizeof out->slots);
+    memcpy(out->link_format, s->link_format, sizeof out->link_format);
     int at = x->best_label;
     for (int j = s->segments - 1; j >= 0; j--) {
         const struct cp_split_label *l = &x->work->label[at];
@@ -454,28 +483,27 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
 }
 
 cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
-                      struct cp_cluster_plan *out, double *value, bool *found)
+                      struct cp_split_result *out)
 {
     const struct cp_cluster *cl = &s->world->cluster[s->cluster];
     struct tables t = {.s = s};
-    assert(s->world->model.layers <= CP_LAYERS_MAX);
+    assert(layers_of(s) <= CP_LAYERS_MAX);
     CP_TRY(cp_draft_present(cl, t.device, &t.n));
-    assert(s->segments >= 1 && s->segments <= t.n && s->segments <= s->world->model.layers);
-    int depth = s->order == CP_ORDER_SEQ ? 0 : s->micro_batches - 1;
-    t.bottleneck = s->world->local_steps * s->v * depth;
+    assert(s->segments >= 1 && s->segments <= t.n && s->segments <= layers_of(s));
+    t.bottleneck = s->world->local_steps * s->v * (one_by_one(s) ? 0 : s->micro_batches - 1);
     struct cp_split_label start = start_label(s);
-    struct cp_cluster_plan slots = {
-        .order = s->order, .segments = s->segments, .micro_batches = s->micro_batches};
-    cp_plan_set_slots(&slots);
     fill_devices(&t);
-    fill_links(&t, s->world->radio.band_d2d_hz * (cp_plan_overlaps(&slots) ? 0.5 : 1));
+    fill_links(&t, s->world->radio.band_d2d_hz * (overlaps(s) ? 0.5 : 1));
     fill_rest(&t);
     struct search x = {.t = &t, .work = work};
     CP_TRY(run_search(&x, &start));
-    *found = x.best_label >= 0;
-    if (*found) {
-        *value = x.best;
-        write_plan(&x, out);
+    *out = (struct cp_split_result){
+        .found = x.best_label >= 0,
+        .kind = t.n > CP_SPLIT_EXACT_DEVICES ? CP_SPLIT_BEAM : CP_SPLIT_EXACT,
+    };
+    if (out->found) {
+        out->value = x.best;
+        write_plan(&x, &out->plan);
     }
     return CP_OK;
 }

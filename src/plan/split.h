@@ -3,25 +3,36 @@
  * program over Pareto labels (docs/theory.md section 11.2).
  *
  * Minimises P1_c(v) = v T_c + sum_k Z~_k E_k + Y~_c / M for a given number of segments S, M, order,
- * shares and powers, with T_step by Lemma 1 (exact for gpipe; a surrogate where the phases overlap,
- * with the times of the overlapping phases) or, for seq, M Sigma (exact).
+ * shares and powers. T_step follows from the slots: all M (gpipe): Lemma 1, exact; all 1 (seq):
+ * M Sigma, exact; anything else is an order whose phases overlap: Lemma 1 with the times of the
+ * overlapping phases, a surrogate. What formats add to gamma is the same for every placement and
+ * left out.
  */
 #ifndef CP_PLAN_SPLIT_H
 #define CP_PLAN_SPLIT_H
 
 #include "plan/draft.h"
 
-/* Above this many present devices the search keeps only the CP_SPLIT_BEAM best labels per segment:
- * a heuristic, no longer exact. */
-enum { CP_SPLIT_EXACT_DEVICES = 8, CP_SPLIT_BEAM = 256 };
+/*
+ * How a result was found. exact: the least value of all placements. types: the same, with more
+ * present devices than CP_SPLIT_EXACT_DEVICES, of which many are equal. beam: too many different
+ * devices; only the CP_SPLIT_BEAM_LABELS most promising labels of each segment were kept: a
+ * heuristic.
+ */
+enum cp_split_kind { CP_SPLIT_EXACT, CP_SPLIT_TYPES, CP_SPLIT_BEAM };
+enum { CP_SPLIT_EXACT_DEVICES = 10, CP_SPLIT_BEAM_LABELS = 256 };
 
 struct cp_split {
     const struct cp_world *world;
     int cluster;
-    struct cp_room *room; /* of the same cluster */
-    int segments;         /* S <= devices present, L */
-    int micro_batches;    /* M */
-    enum cp_order order;
+    struct cp_room *room;     /* of the same cluster */
+    int segments;             /* S <= devices present, L - edge_layers */
+    int micro_batches;        /* M */
+    enum cp_order order;      /* name of the slots, for the plan */
+    int slots[CP_STAGES_MAX]; /* per stage 0..S+1, non-increasing; they decide memory and time */
+    int edge_layers;          /* on the edge server; L - edge_layers are to be placed */
+    enum cp_format link_format[CP_DEVICES_MAX + 1]; /* by position: link 0..S */
+    enum cp_format upload_format;
     double v;                         /* weight of T_c, >= 0 */
     double price[CP_DEVICES_MAX + 1]; /* Z~ per node, 1/J: [0] CU, [k + 1] device k */
     double micro_price;               /* Y~_c */
@@ -34,8 +45,10 @@ struct cp_split {
     double power_bwd_w[CP_DEVICES_MAX + 1];
 };
 
-/* Equal bands, y = 1/C, greatest powers for these segments, micro_batches and order, as
- * cp_draft_radio(); v and prices from the queues (NULL: 1 and 0); no bound, not narrow. */
+/* Slots of the order; equal bands, y = 1/C, greatest powers for these segments, micro_batches and
+ * order, as cp_draft_radio(); v and prices from the queues (NULL: 1 and 0); no layers on the edge
+ * server, fp32, no bound, not narrow. Who changes slots between "all M" and less changes the powers
+ * too. */
 void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, struct cp_room *room,
                    const struct cp_queues *q, int segments, int micro_batches, enum cp_order order);
 
@@ -46,10 +59,15 @@ struct cp_split_work {
 };
 void cp_split_work_fini(struct cp_split_work *work);
 
-/* found: false where memory and bound allow no placement. out: device, layers, segments,
- * micro_batches, order, slots, bands and powers; value: P1_c(v) as above. Fails only for want of
- * memory. */
+struct cp_split_result {
+    bool found; /* false where memory and bound allow no placement; then the rest but kind is 0 */
+    enum cp_split_kind kind;
+    double value;                /* P1_c(v) as above */
+    struct cp_cluster_plan plan; /* complete: also what the split only hands through */
+};
+
+/* Fails only where nobody is present or for want of memory. */
 CP_NODISCARD cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
-                                   struct cp_cluster_plan *out, double *value, bool *found);
+                                   struct cp_split_result *out);
 
 #endif

@@ -149,17 +149,16 @@ static void dp_equals_enumeration(void **state)
                     struct enumeration e;
                     init_enumeration(&e, &split);
                     enumerate(&e, 0, layers, 0);
-                    struct cp_cluster_plan p;
-                    double value;
-                    bool found;
-                    assert_int_equal(cp_split_solve(&split, &work, &p, &value, &found), CP_OK);
-                    assert_int_equal(found, e.feasible > 0);
+                    struct cp_split_result got;
+                    assert_int_equal(cp_split_solve(&split, &work, &got), CP_OK);
+                    assert_int_equal(got.found, e.feasible > 0);
                     cases++;
-                    infeasible += !found;
+                    infeasible += !got.found;
                     priced += q.energy[cluster][1] > 0;
-                    if (found) {
-                        assert_true(near_rel(value, e.best, 1e-12));
-                        assert_true(near_rel(enumerated_value(&split, &p), value, 1e-12));
+                    if (got.found) {
+                        assert_true(near_rel(got.value, e.best, 1e-12));
+                        assert_true(
+                            near_rel(enumerated_value(&split, &got.plan), got.value, 1e-12));
                     }
                 }
                 cp_queues_fini(&q);
@@ -185,9 +184,7 @@ static void both_bottlenecks_count(void **state)
         struct cp_world w;
         struct cp_split split;
         struct enumeration e;
-        struct cp_cluster_plan p;
-        double value;
-        bool found;
+        struct cp_split_result got;
         toy_world(&w, 1, 5, 6, (uint64_t)i);
         w.model.boundary_bytes *= 10;
         w.model.label_bytes = i % 2 ? 3 * w.model.boundary_bytes : 0; /* either phase may lead */
@@ -202,8 +199,8 @@ static void both_bottlenecks_count(void **state)
         }
         init_enumeration(&e, &split);
         enumerate(&e, 0, 6, 0);
-        assert_int_equal(cp_split_solve(&split, &work, &p, &value, &found), CP_OK);
-        assert_true(found && near_rel(value, e.best, 1e-12));
+        assert_int_equal(cp_split_solve(&split, &work, &got), CP_OK);
+        assert_true(got.found && near_rel(got.value, e.best, 1e-12));
         cp_world_fini(&w);
     }
     cp_split_work_fini(&work);
@@ -218,24 +215,23 @@ static void narrow_and_bound(void **state)
     for (uint64_t seed = 1; seed <= 50; seed++) {
         struct cp_world w;
         struct cp_split s;
-        struct cp_cluster_plan p, q;
-        double best, value;
-        bool found;
+        struct cp_split_result r;
         toy_world(&w, 1, 6, 12, seed);
         cp_room_init(&room, &w, 0);
         cp_split_init(&s, &w, 0, &room, NULL, 4, 4, CP_ORDER_1F1B);
-        assert_int_equal(cp_split_solve(&s, &work, &p, &best, &found), CP_OK);
-        assert_true(found);
+        assert_int_equal(cp_split_solve(&s, &work, &r), CP_OK);
+        assert_true(r.found);
+        double best = r.value;
         s.narrow = true;
-        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
-        assert_true(found && value >= best * (1 - 1e-12));
+        assert_int_equal(cp_split_solve(&s, &work, &r), CP_OK);
+        assert_true(r.found && r.value >= best * (1 - 1e-12));
         s.narrow = false;
         s.bound = best;
-        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
-        assert_true(found && near_rel(value, best, 1e-12));
+        assert_int_equal(cp_split_solve(&s, &work, &r), CP_OK);
+        assert_true(r.found && near_rel(r.value, best, 1e-12));
         s.bound = best * (1 - 1e-9);
-        assert_int_equal(cp_split_solve(&s, &work, &q, &value, &found), CP_OK);
-        assert_false(found);
+        assert_int_equal(cp_split_solve(&s, &work, &r), CP_OK);
+        assert_false(r.found);
         cp_world_fini(&w);
     }
     cp_split_work_fini(&work);
@@ -262,17 +258,15 @@ static void beam_finds_a_tight_placement(void **state)
         assert_int_equal(sum, 24);
         cp_room_init(&room, &w, 0);
         struct cp_split s;
-        struct cp_cluster_plan p;
-        double value;
-        bool found;
+        struct cp_split_result got;
         cp_split_init(&s, &w, 0, &room, NULL, 12, 4, CP_ORDER_SEQ);
-        assert_int_equal(cp_split_solve(&s, &work, &p, &value, &found), CP_OK);
-        assert_true(found);
-        assert_true(cp_draft_fits(&p, &room));
+        assert_int_equal(cp_split_solve(&s, &work, &got), CP_OK);
+        assert_true(got.found);
+        assert_true(cp_draft_fits(&got.plan, &room));
         w.cluster[0].device[3].mem_bytes--;
         cp_room_init(&room, &w, 0);
-        assert_int_equal(cp_split_solve(&s, &work, &p, &value, &found), CP_OK);
-        assert_false(found);
+        assert_int_equal(cp_split_solve(&s, &work, &got), CP_OK);
+        assert_false(got.found);
         cp_world_fini(&w);
     }
     cp_split_work_fini(&work);
