@@ -22,6 +22,9 @@ enum { FIRST = 5, SHIFT = 5, NODES = CP_DEVICES_MAX + 1 };
 static const double CLIP = 3;
 static const double LEAST_SPREAD = 0.01; /* a steady device may vary by a per cent */
 static const double MAD_TO_SIGMA = 1.4826, MEAN_DISTANCE_TO_SIGMA = 1.2533; /* of a normal */
+/* FIRST observations say little about their spread, and one that is too small would make strays of
+ * good ones: it begins wide and narrows. */
+static const double WIDE = 2;
 
 /* More bits per second and hertz than this are not told apart: SNR^2 must stay finite. */
 static const double EFFICIENCY_MAX = 256;
@@ -120,7 +123,7 @@ static void begin_stat(struct stat *s, int n)
     for (int i = 0; i < n; i++) {
         distance[i] = fabs(s->first[i] - s->log_value);
     }
-    s->spread = fmax(MAD_TO_SIGMA * median(distance, n), LEAST_SPREAD);
+    s->spread = fmax(WIDE * MAD_TO_SIGMA * median(distance, n), LEAST_SPREAD);
     s->run = 0;
 }
 

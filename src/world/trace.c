@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 5, FIELD_MAX = 2 * CP_WORLD_NAME + 2 };
+enum { COLUMNS = 5, FIELD_MAX = 2 * CP_WORLD_NAME };
 static const char HEADER[] = "round,cluster,node,quantity,value";
 
 /* --- quantities ------------------------------------------------------------------------------ */
