@@ -34,16 +34,19 @@ static int list_templates(const struct args *a)
 
 static void print_new(const struct args *a, const json_t *doc)
 {
+    bool with_data = json_object_get(doc, "samples") != NULL;
     char *dir = ui_path(doc_text(doc, "dir")), *classes = doc_join(doc, "classes", ", ");
     printf("made %s from the template %s\n", dir, doc_text(doc, "template"));
-    printf("  %-10s%s texts to train on, %s held out, a vocabulary of %s pieces\n", "data",
-           ui_count(doc_number(doc, "samples")).s, ui_count(doc_number(doc, "heldout")).s,
-           ui_count(doc_number(doc, "vocab")).s);
-    printf("  %-10s%zu: ", "classes", json_array_size(doc_array(doc, "classes")));
-    ui_wrap(stdout, 16, 12, classes);
+    if (with_data) {
+        printf("  %-10s%s texts to train on, %s held out, a vocabulary of %s pieces\n", "data",
+               ui_count(doc_number(doc, "samples")).s, ui_count(doc_number(doc, "heldout")).s,
+               ui_count(doc_number(doc, "vocab")).s);
+        printf("  %-10s%zu: ", "classes", json_array_size(doc_array(doc, "classes")));
+        ui_wrap(stdout, 16, 12, classes);
+    }
     printf("  %-10s%s/config.yaml: every option used, with a comment\n", "settings", dir);
     if (!a->quiet) {
-        printf("\nNext\n  cd %s && collapipe run\n", dir);
+        printf("\nNext\n  cd %s && collapipe %s\n", dir, with_data ? "run" : "plan");
     }
     free(classes);
     free(dir);

@@ -94,6 +94,18 @@ static json_t *class_list(const struct cp_dataset *ds)
     return list;
 }
 
+static cp_err write_config(const char *dir, const struct cp_template *t)
+{
+    struct cp_str path = {0};
+    cp_err err = cp_api_path(dir, "config.yaml", &path);
+    if (!err) {
+        err = cp_file_write(path.p, t->config, strlen(t->config));
+    }
+    cp_str_fini(&path);
+    return err;
+}
+
+/* The configuration last: with it the folder is complete. */
 static cp_err write_folder(const char *dir, const struct cp_template *t,
                            const struct cp_dataset *train, const struct cp_dataset *heldout,
                            json_t **out)
@@ -114,11 +126,7 @@ static cp_err write_folder(const char *dir, const struct cp_template *t,
         err = write_vocab(train, dir, &vocab);
     }
     if (!err) {
-        err = cp_api_path(dir, "config.yaml", &path);
-    }
-    if (!err) {
-        err =
-            cp_file_write(path.p, t->config, strlen(t->config)); /* last: the folder is complete */
+        err = write_config(dir, t);
     }
     cp_str_fini(&path);
     if (!err) {
@@ -131,12 +139,9 @@ static cp_err write_folder(const char *dir, const struct cp_template *t,
     return err;
 }
 
-static cp_err make(const char *dir, const char *name, json_t **out)
+static cp_err make_with_data(const char *dir, const struct cp_template *t, json_t **out)
 {
-    const struct cp_template *t = NULL;
     struct cp_dataset all = {0}, train = {0}, heldout = {0};
-    CP_TRY(find_template(name ? name : CP_TEMPLATES[0].name, &t));
-    CP_TRY(check_empty(dir));
     CP_TRY(cp_wordnet_read(CP_WORDNET_PATH, t->classes, &all));
     cp_err err = cp_dataset_split_hash(&all, HELDOUT_MODULUS, 0, &train, &heldout);
     if (!err) {
@@ -146,6 +151,20 @@ static cp_err make(const char *dir, const char *name, json_t **out)
     cp_dataset_fini(&train);
     cp_dataset_fini(&heldout);
     return err;
+}
+
+static cp_err make(const char *dir, const char *name, json_t **out)
+{
+    const struct cp_template *t = NULL;
+    CP_TRY(find_template(name ? name : CP_TEMPLATES[0].name, &t));
+    CP_TRY(check_empty(dir));
+    if (t->with_data) {
+        return make_with_data(dir, t, out);
+    }
+    CP_TRY(cp_dir_make(dir));
+    CP_TRY(write_config(dir, t));
+    *out = json_pack("{s:s, s:s, s:[s]}", "dir", dir, "template", t->name, "files", "config.yaml");
+    return CP_OK;
 }
 
 int collapipe_new(const char *dir, const char *template_name, char **json)

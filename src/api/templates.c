@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-/* The model and the two clusters are the same in both templates. */
+/* The model and the two clusters are the same in both templates that train. */
 #define MODEL                                                                                      \
     "model:\n"                                                                                     \
     "  kind: bert\n"                                                                               \
@@ -111,9 +111,55 @@ static const char CLASSIFY_FULL[] =
     "  v: 10              # larger: faster rounds, energy budgets met later\n"
     "\n" CLUSTERS;
 
+static const char SIMULATE[] =
+    "# CollaPipe: plans and simulated rounds of BERT-base on sixteen drawn devices. No data is "
+    "needed.\n"
+    "# One decision:  collapipe plan .       Every option: collapipe plan --help\n"
+    "\n"
+    "seed: 1              # draws the devices, their places and each round's channels\n"
+    "run:\n"
+    "  name: simulate\n"
+    "\n"
+    "# BERT-base, with BERT's own vocabulary.\n"
+    "model: {kind: bert, layers: 12, width: 768, heads: 12, ffn: 3072, max_len: 128, vocab: "
+    "30522}\n"
+    "\n"
+    "train:\n"
+    "  micro_batch: 4     # b: samples per micro-batch\n"
+    "  micro_batches: 8   # M_ref: micro-batches per step that the policy keeps on average\n"
+    "  micro_max: 16      # M_max: the most that it may choose\n"
+    "  local_steps: 20    # H: steps between two averages\n"
+    "  optimizer: adamw   # two words of state per weight: they count as memory\n"
+    "fed:\n"
+    "  rounds: 500\n"
+    "\n"
+    "plan:\n"
+    "  policy: dssda\n"
+    "  v: 10              # larger: faster rounds, energy budgets met later\n"
+    "\n"
+    "# 4 clusters of 4 devices: 20 to 120 GFLOP/s, 15 to 40 pJ/FLOP, 1 to 4 GiB, 280 to 520 J a "
+    "round,\n"
+    "# within 40 x 40 m of a control unit of 60 GFLOP/s that is 50 to 200 m from the base "
+    "station.\n"
+    "clusters: 4x4\n"
+    "\n"
+    "radio:\n"
+    "  kind: rayleigh     # a new channel in every round; or static, rician, trace\n"
+    "  d2d_mhz: 20        # inside each cluster\n"
+    "  up_mhz: 40         # shared by the clusters\n"
+    "  down_mhz: 40\n"
+    "  clamp: 0.1         # the deepest fade: a tenth of the mean power\n"
+    "  shadow_db: 0       # log-normal shadowing, 8 is usual\n"
+    "  availability: 0.5  # each round a device has 50 to 100 % of its speed\n"
+    "server:\n"
+    "  gflops: 2000       # in total; each cluster gets an equal part\n";
+
 const struct cp_template CP_TEMPLATES[] = {
-    {"classify", "BERT classifier on noun glosses, 8 classes: some minutes", CP_WORDNET_8,
+    {"classify", "BERT classifier on noun glosses, 8 classes: some minutes", true, CP_WORDNET_8,
      CLASSIFY},
-    {"classify-full", "the same task with a longer training", CP_WORDNET_8, CLASSIFY_FULL},
+    {"classify-full", "the same task with a longer training", true, CP_WORDNET_8, CLASSIFY_FULL},
+    {.name = "simulate",
+     .help = "a world of 16 drawn devices and BERT-base, to plan and simulate: no data",
+     .config = SIMULATE},
     {0},
 };

@@ -6,8 +6,9 @@
 
 struct cp_template {
     const char *name, *help;
-    enum cp_wordnet_classes classes;
-    const char *config; /* config.yaml, commented */
+    bool with_data;                  /* else only a configuration: for plan and simulate */
+    enum cp_wordnet_classes classes; /* of its data */
+    const char *config;              /* config.yaml, commented */
 };
 
 /* The first is the default; a NULL name ends the table. */

@@ -90,7 +90,7 @@ struct cp_config {
         double d2d_mhz, up_mhz, down_mhz, noise_dbm_hz, d2d_dbm, d2e_dbm, bs_dbm;
         double rician_k_db, clamp, shadow_db, availability;
         const char *trace; /* kind trace: the file */
-        int trace_end;     /* enum cp_trace_end */
+        int trace_end;     /* enum cp_world_trace_end */
     } radio;
     struct {
         double gflops;

@@ -263,20 +263,20 @@ static cp_err load_trace(struct cp_job *job, const char *folder)
         err = cp_file_read(cp_str_text(&path), BYTES_MAX, &bytes);
     }
     if (!err) {
-        err = cp_trace_parse(cp_str_text(&path), cp_str_text(&bytes), bytes.len, &job->base,
-                             &job->trace);
+        err = cp_world_trace_parse(cp_str_text(&path), cp_str_text(&bytes), bytes.len, &job->base,
+                                   &job->trace);
     }
     if (!err) {
         job->data_hash = cp_hash64(cp_str_text(&bytes), bytes.len);
     }
     cp_str_fini(&path);
     cp_str_fini(&bytes);
-    if (!err && c->radio.trace_end == CP_TRACE_STOP &&
-        c->fed.rounds > cp_trace_rounds(job->trace)) {
+    if (!err && c->radio.trace_end == CP_WORLD_TRACE_STOP &&
+        c->fed.rounds > cp_world_trace_rounds(job->trace)) {
         err = cp_fail(CP_E_CONFIG,
                       "radio.trace: %s has %d rounds, fed.rounds is %lld: ask for fewer, or let "
                       "radio.trace_end be hold or cycle",
-                      c->radio.trace, cp_trace_rounds(job->trace), (long long)c->fed.rounds);
+                      c->radio.trace, cp_world_trace_rounds(job->trace), (long long)c->fed.rounds);
     }
     return err;
 }
@@ -429,7 +429,7 @@ void cp_job_fini(struct cp_job *job)
     cp_mem_free(job->eval_order);
     cp_mem_free(job->cuts);
     cp_cast_fini(&job->cast);
-    cp_trace_free(job->trace);
+    cp_world_trace_free(job->trace);
     cp_world_fini(&job->base);
     *job = (struct cp_job){0};
 }
@@ -468,8 +468,8 @@ cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_wo
     }
     cp_channel_draw(&w, &job->channel, job->seed, mean);
     if (!mean && job->trace) { /* what was recorded has the last word */
-        cp_err err =
-            cp_trace_apply(job->trace, (enum cp_trace_end)c->radio.trace_end, &job->base, &w);
+        cp_err err = cp_world_trace_apply(job->trace, (enum cp_world_trace_end)c->radio.trace_end,
+                                          &job->base, &w);
         if (err) {
             cp_world_fini(&w);
             return err;

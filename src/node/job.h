@@ -33,7 +33,7 @@ struct cp_job {
     /* world */
     struct cp_world base; /* undisturbed: configured rates, everybody present */
     struct cp_channel channel;
-    struct cp_trace *trace; /* NULL: the model says all */
+    struct cp_world_trace *trace; /* NULL: the model says all */
     const struct cp_policy *policy;
     int (*cuts)[CP_DEVICES_MAX];
     struct cp_cast cast;

@@ -72,7 +72,7 @@ struct row {
     int64_t line;
 };
 
-struct cp_trace {
+struct cp_world_trace {
     int32_t rounds;
     int n_clusters;
     size_t n, cap;   /* rows */
@@ -109,7 +109,7 @@ struct reader {
     const struct cp_world *names;
     int *by_name; /* clusters in the order of their names */
     int cluster;  /* of the last row */
-    struct cp_trace *trace;
+    struct cp_world_trace *trace;
 };
 
 static cp_err fail_row(const struct reader *r, const char *fmt, ...) CP_PRINTF(2, 3);
@@ -283,7 +283,7 @@ static cp_err read_round(const struct reader *r, const char *text, int32_t *roun
     return CP_OK;
 }
 
-static cp_err add_row(struct cp_trace *t, struct row row)
+static cp_err add_row(struct cp_world_trace *t, struct row row)
 {
     if (t->n == t->cap) {
         size_t cap = t->cap ? 2 * t->cap : 256;
@@ -411,7 +411,7 @@ static int compare_rows(const void *a, const void *b)
 /* Two rows about one thing in one round: the first such line of the file. */
 static cp_err check_unique(struct reader *r)
 {
-    const struct cp_trace *t = r->trace;
+    const struct cp_world_trace *t = r->trace;
     const struct row *again = NULL;
     for (size_t i = 1; i < t->n; i++) {
         const struct row *x = &t->row[i];
@@ -427,7 +427,7 @@ static cp_err check_unique(struct reader *r)
                     (long long)again[-1].line, again->round);
 }
 
-static cp_err index_things(struct cp_trace *t)
+static cp_err index_things(struct cp_world_trace *t)
 {
     size_t n = 0;
     for (size_t i = 0; i < t->n; i++) {
@@ -452,8 +452,8 @@ static cp_err read_all(struct reader *r, const char *bytes, size_t n)
     return index_things(r->trace);
 }
 
-cp_err cp_trace_parse(const char *name, const char *bytes, size_t n, const struct cp_world *names,
-                      struct cp_trace **out)
+cp_err cp_world_trace_parse(const char *name, const char *bytes, size_t n,
+                            const struct cp_world *names, struct cp_world_trace **out)
 {
     struct reader r = {.name = name, .names = names};
     CP_TRY(cp_mem_array(NULL, 1, sizeof *r.trace, &r.trace));
@@ -461,14 +461,14 @@ cp_err cp_trace_parse(const char *name, const char *bytes, size_t n, const struc
     cp_err err = read_all(&r, bytes, n);
     cp_mem_free(r.by_name);
     if (err) {
-        cp_trace_free(r.trace);
+        cp_world_trace_free(r.trace);
         return err;
     }
     *out = r.trace;
     return CP_OK;
 }
 
-void cp_trace_free(struct cp_trace *t)
+void cp_world_trace_free(struct cp_world_trace *t)
 {
     if (t) {
         cp_mem_free(t->row);
@@ -477,7 +477,7 @@ void cp_trace_free(struct cp_trace *t)
     }
 }
 
-int32_t cp_trace_rounds(const struct cp_trace *t)
+int32_t cp_world_trace_rounds(const struct cp_world_trace *t)
 {
     return t->rounds;
 }
@@ -485,7 +485,7 @@ int32_t cp_trace_rounds(const struct cp_trace *t)
 /* --- the world of a round -------------------------------------------------------------------- */
 
 /* The last row of the thing up to this round; NULL: none yet. */
-static const struct row *row_at(const struct cp_trace *t, size_t thing, int32_t round)
+static const struct row *row_at(const struct cp_world_trace *t, size_t thing, int32_t round)
 {
     size_t low = t->first[thing], high = t->first[thing + 1];
     const struct row *before = &t->row[low];
@@ -534,19 +534,19 @@ static void set_value(const struct row *row, const struct cp_world *full, struct
     }
 }
 
-cp_err cp_trace_apply(const struct cp_trace *t, enum cp_trace_end end, const struct cp_world *full,
-                      struct cp_world *w)
+cp_err cp_world_trace_apply(const struct cp_world_trace *t, enum cp_world_trace_end end,
+                            const struct cp_world *full, struct cp_world *w)
 {
     assert(w->n_clusters == t->n_clusters && full->n_clusters == t->n_clusters && w->round >= 0);
     int64_t round = (int64_t)w->round + 1;
-    if (round > t->rounds && end == CP_TRACE_STOP) {
+    if (round > t->rounds && end == CP_WORLD_TRACE_STOP) {
         return cp_fail(
             CP_E_DATA,
             "the trace ends with round %d, round %lld has no world: ask for fewer rounds, "
             "or let radio.trace_end be hold or cycle",
             t->rounds, (long long)round);
     }
-    if (end == CP_TRACE_CYCLE) {
+    if (end == CP_WORLD_TRACE_CYCLE) {
         round = (round - 1) % t->rounds + 1;
     }
     round = round < t->rounds ? round : t->rounds;

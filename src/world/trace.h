@@ -16,26 +16,27 @@
 
 /* Rounds after the last one of the trace: its last values hold, it begins again, or they are
  * refused. */
-enum cp_trace_end { CP_TRACE_HOLD, CP_TRACE_CYCLE, CP_TRACE_STOP };
+enum cp_world_trace_end { CP_WORLD_TRACE_HOLD, CP_WORLD_TRACE_CYCLE, CP_WORLD_TRACE_STOP };
 
-struct cp_trace;
+struct cp_world_trace;
 
 /* names: a world that has every cluster and device that rows may name. E_DATA is "NAME:LINE: what
  * is wrong, why, what to do"; name stands for the file. */
-CP_NODISCARD cp_err cp_trace_parse(const char *name, const char *bytes, size_t n,
-                                   const struct cp_world *names, struct cp_trace **out);
-void cp_trace_free(struct cp_trace *t);
+CP_NODISCARD cp_err cp_world_trace_parse(const char *name, const char *bytes, size_t n,
+                                         const struct cp_world *names, struct cp_world_trace **out);
+void cp_world_trace_free(struct cp_world_trace *t);
 
 /* The last round that a row names, counted from 1: as many rounds as the trace speaks of. */
-int32_t cp_trace_rounds(const struct cp_trace *t);
+int32_t cp_world_trace_rounds(const struct cp_world_trace *t);
 
 /*
  * Overwrites in w what the trace says about w->round (which counts from 0); rate_factor is of the
  * rate in full, the undisturbed world. Both have the clusters of the world that the trace was read
  * with. Time: a binary search per thing that has rows. E_DATA, and w untouched, only with
- * CP_TRACE_STOP after the last round.
+ * CP_WORLD_TRACE_STOP after the last round.
  */
-CP_NODISCARD cp_err cp_trace_apply(const struct cp_trace *t, enum cp_trace_end end,
-                                   const struct cp_world *full, struct cp_world *w);
+CP_NODISCARD cp_err cp_world_trace_apply(const struct cp_world_trace *t,
+                                         enum cp_world_trace_end end, const struct cp_world *full,
+                                         struct cp_world *w);
 
 #endif

@@ -116,7 +116,7 @@ check "a full disk is told" has "$(cat .err)" "cannot write the result"
 
 # --- new
 cli new --list --format json
-check "templates as JSON" json "$out" 'any(t["name"] == "classify" for t in d["templates"])'
+check "templates as JSON" json "$out" '{"classify", "classify-full", "simulate"} <= {t["name"] for t in d["templates"]}'
 cli new demo --format json
 check "new succeeds" [ "$status" = 0 ]
 check "new as JSON" json "$out" 'd["samples"] > 100 and d["heldout"] > 10 and "config.yaml" in d["files"]'
@@ -126,6 +126,13 @@ mistake "not empty" new demo
 check "new changes nothing in a full folder" [ "$before" = "$(sha256sum demo/config.yaml)" ]
 mistake "did you mean classify" new other --template clasify
 check "a wrong template makes no folder" [ ! -e other ]
+cli new world --template simulate --format json
+check "a template without data" json "$out" 'd["files"] == ["config.yaml"]'
+check "which has only a configuration" [ "$(ls world)" = config.yaml ]
+cli plan world --format json
+check "it can be planned" [ "$status" = 0 ]
+check "with section 15's world" json "$out" \
+    'len(d["clusters"]) == 4 and all(sum(c["segments"]) == 12 for c in d["clusters"])'
 
 # --- configuration
 mistake "did you mean 'train.lr'?" run demo train.lrr=1

@@ -46,22 +46,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct cp_channel ch = {.fading = CP_FADING_STATIC, .clamp = 0.1};
     struct cp_world base, w = {0};
-    struct cp_trace *t;
+    struct cp_world_trace *t;
     CHECK(cp_world_draw_default(3, 2, 1, &base) == CP_OK);
     cp_channel_draw(&base, &ch, 1, true);
-    if (cp_trace_parse("fuzz", (const char *)data, size, &base, &t) == CP_OK) {
-        int32_t rounds = cp_trace_rounds(t);
+    if (cp_world_trace_parse("fuzz", (const char *)data, size, &base, &t) == CP_OK) {
+        int32_t rounds = cp_world_trace_rounds(t);
         CHECK(rounds >= 1);
         for (int i = 0; i < 8; i++) { /* from the first round to past the last */
             int64_t later = (int64_t)rounds * i / 6;
-        int32_t round = later < INT32_MAX ? (int32_t)later : INT32_MAX;
+            int32_t round = later < INT32_MAX ? (int32_t)later : INT32_MAX;
             CHECK(cp_world_copy(&w, &base) == CP_OK);
             w.round = round;
-            cp_err err = cp_trace_apply(t, (enum cp_trace_end)(i % 3), &base, &w);
-            CHECK(err == CP_OK || (i % 3 == CP_TRACE_STOP && round >= rounds));
+            cp_err err = cp_world_trace_apply(t, (enum cp_world_trace_end)(i % 3), &base, &w);
+            CHECK(err == CP_OK || (i % 3 == CP_WORLD_TRACE_STOP && round >= rounds));
             check_world(&w);
         }
-        cp_trace_free(t);
+        cp_world_trace_free(t);
     } else {
         CHECK(strncmp(cp_err_text(), "fuzz:", 5) == 0);
     }

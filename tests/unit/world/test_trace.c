@@ -27,22 +27,22 @@ static void make(struct cp_world *w)
     cp_channel_draw(w, &ch, 5, true);
 }
 
-static struct cp_trace *parse(const struct cp_world *w, const char *text)
+static struct cp_world_trace *parse(const struct cp_world *w, const char *text)
 {
-    struct cp_trace *t = NULL;
-    if (cp_trace_parse("t.csv", text, strlen(text), w, &t) != CP_OK) {
+    struct cp_world_trace *t = NULL;
+    if (cp_world_trace_parse("t.csv", text, strlen(text), w, &t) != CP_OK) {
         fail_msg("%s", cp_err_text());
     }
     return t;
 }
 
 /* The world of a round, counted from 1 as in the file. */
-static void at(const struct cp_trace *t, enum cp_trace_end end, const struct cp_world *base,
-               int32_t round, struct cp_world *w)
+static void at(const struct cp_world_trace *t, enum cp_world_trace_end end,
+               const struct cp_world *base, int32_t round, struct cp_world *w)
 {
     assert_int_equal(cp_world_copy(w, base), CP_OK);
     w->round = round - 1;
-    assert_int_equal(cp_trace_apply(t, end, base, w), CP_OK);
+    assert_int_equal(cp_world_trace_apply(t, end, base, w), CP_OK);
 }
 
 static void every_quantity(void **state)
@@ -50,21 +50,21 @@ static void every_quantity(void **state)
     (void)state;
     struct cp_world base, w = {0};
     make(&base);
-    struct cp_trace *t = parse(&base, "\xef\xbb\xbf# recorded at home\r\n"
-                                      "round,cluster,node,quantity,value\r\n"
-                                      "\r\n"
-                                      "1,c1,d2/cu,gain_d2d,2.5e-9\r\n"
-                                      " 1 ,c1, d3/d1 ,gain_d2d,\t3e-8\r\n"
-                                      "1,c2,cu,gain_d2e,1e-10\n"
-                                      "1,c2,d3,gain_d2e,2e-10\n"
-                                      "1,c1,d1,rate_flops,5e9\n"
-                                      "1,c1,cu,rate_factor,0.5\n"
-                                      "# the phone leaves\n"
-                                      "1,c2,d2,present,0\n"
-                                      "1,c2,d1,harvest_w,3.5\n"
-                                      "1,c2,,arrivals,120");
-    assert_int_equal(cp_trace_rounds(t), 1);
-    at(t, CP_TRACE_HOLD, &base, 1, &w);
+    struct cp_world_trace *t = parse(&base, "\xef\xbb\xbf# recorded at home\r\n"
+                                            "round,cluster,node,quantity,value\r\n"
+                                            "\r\n"
+                                            "1,c1,d2/cu,gain_d2d,2.5e-9\r\n"
+                                            " 1 ,c1, d3/d1 ,gain_d2d,\t3e-8\r\n"
+                                            "1,c2,cu,gain_d2e,1e-10\n"
+                                            "1,c2,d3,gain_d2e,2e-10\n"
+                                            "1,c1,d1,rate_flops,5e9\n"
+                                            "1,c1,cu,rate_factor,0.5\n"
+                                            "# the phone leaves\n"
+                                            "1,c2,d2,present,0\n"
+                                            "1,c2,d1,harvest_w,3.5\n"
+                                            "1,c2,,arrivals,120");
+    assert_int_equal(cp_world_trace_rounds(t), 1);
+    at(t, CP_WORLD_TRACE_HOLD, &base, 1, &w);
     const struct cp_cluster *a = &w.cluster[0], *b = &w.cluster[1];
     assert_true(a->gain_d2d[0][2] == 2.5e-9 && a->gain_d2d[2][0] == 2.5e-9);
     assert_true(a->gain_d2d[1][3] == 3e-8 && a->gain_d2d[3][1] == 3e-8);
@@ -85,7 +85,7 @@ static void every_quantity(void **state)
     y->device[1].present = true;
     y->device[0].harvest_w = y->arrivals = 0;
     assert_memory_equal(w.cluster, base.cluster, 2 * sizeof *w.cluster);
-    cp_trace_free(t);
+    cp_world_trace_free(t);
     cp_world_fini(&w);
     cp_world_fini(&base);
 }
@@ -96,30 +96,30 @@ static void values_hold_until_the_next_row(void **state)
     static const double RATE[] = {0, 0, 5e9, 5e9, 7e9, 0, 0, 9e9}; /* 0: the model's */
     struct cp_world base, w = {0};
     make(&base);
-    struct cp_trace *t = parse(&base, HEAD "2,c1,d1,rate_flops,5e9\n"
-                                           "3,c1,d2,present,0\n"
-                                           "4,c1,d1,rate_flops,7e9\n"
-                                           "5,c1,d1,rate_flops,\n" /* a gap */
-                                           "6,c1,d2,present,1\n"
-                                           "7,c1,d1,rate_flops,9e9\n");
-    assert_int_equal(cp_trace_rounds(t), 7);
+    struct cp_world_trace *t = parse(&base, HEAD "2,c1,d1,rate_flops,5e9\n"
+                                                 "3,c1,d2,present,0\n"
+                                                 "4,c1,d1,rate_flops,7e9\n"
+                                                 "5,c1,d1,rate_flops,\n" /* a gap */
+                                                 "6,c1,d2,present,1\n"
+                                                 "7,c1,d1,rate_flops,9e9\n");
+    assert_int_equal(cp_world_trace_rounds(t), 7);
     for (int32_t round = 1; round <= 7; round++) {
-        at(t, CP_TRACE_STOP, &base, round, &w);
+        at(t, CP_WORLD_TRACE_STOP, &base, round, &w);
         double model = base.cluster[0].device[0].rate_flops;
         assert_true(w.cluster[0].device[0].rate_flops == (RATE[round] > 0 ? RATE[round] : model));
         assert_true(w.cluster[0].device[1].present == (round < 3 || round > 5));
     }
-    cp_trace_free(t);
+    cp_world_trace_free(t);
     /* Rate and factor speak of one thing: the newer row counts. */
     t = parse(&base, HEAD "1,c1,d1,rate_flops,5e9\n2,c1,d1,rate_factor,2\n3,c1,d1,rate_flops,6e9\n"
                           "4,c1,d1,rate_factor,\n");
     const double want[] = {5e9, 2 * base.cluster[0].device[0].rate_flops, 6e9,
                            base.cluster[0].device[0].rate_flops};
     for (int32_t round = 1; round <= 4; round++) {
-        at(t, CP_TRACE_HOLD, &base, round, &w);
+        at(t, CP_WORLD_TRACE_HOLD, &base, round, &w);
         assert_true(w.cluster[0].device[0].rate_flops == want[round - 1]);
     }
-    cp_trace_free(t);
+    cp_world_trace_free(t);
     cp_world_fini(&w);
     cp_world_fini(&base);
 }
@@ -129,29 +129,29 @@ static void after_the_end(void **state)
     (void)state;
     struct cp_world base, w = {0};
     make(&base);
-    struct cp_trace *t = parse(&base, HEAD "1,c1,,arrivals,10\n2,c1,,arrivals,20\n"
-                                           "3,c1,,arrivals,30\n");
+    struct cp_world_trace *t = parse(&base, HEAD "1,c1,,arrivals,10\n2,c1,,arrivals,20\n"
+                                                 "3,c1,,arrivals,30\n");
     static const struct {
         int32_t round;
         double hold, cycle;
     } CASES[] = {{1, 10, 10}, {3, 30, 30},    {4, 30, 10},
                  {6, 30, 30}, {3001, 30, 10}, {3002, 30, 20}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        at(t, CP_TRACE_HOLD, &base, CASES[i].round, &w);
+        at(t, CP_WORLD_TRACE_HOLD, &base, CASES[i].round, &w);
         assert_true(w.cluster[0].arrivals == CASES[i].hold);
-        at(t, CP_TRACE_CYCLE, &base, CASES[i].round, &w);
+        at(t, CP_WORLD_TRACE_CYCLE, &base, CASES[i].round, &w);
         assert_true(w.cluster[0].arrivals == CASES[i].cycle);
     }
-    at(t, CP_TRACE_HOLD, &base, INT32_MAX, &w);
+    at(t, CP_WORLD_TRACE_HOLD, &base, INT32_MAX, &w);
     w.round = INT32_MAX;
-    assert_int_equal(cp_trace_apply(t, CP_TRACE_CYCLE, &base, &w), CP_OK);
+    assert_int_equal(cp_world_trace_apply(t, CP_WORLD_TRACE_CYCLE, &base, &w), CP_OK);
     assert_true(w.cluster[0].arrivals == 20); /* 2^31 = 3 n + 2 */
     w.round = 3;
     w.cluster[0].arrivals = 5;
-    assert_int_equal(cp_trace_apply(t, CP_TRACE_STOP, &base, &w), CP_E_DATA);
+    assert_int_equal(cp_world_trace_apply(t, CP_WORLD_TRACE_STOP, &base, &w), CP_E_DATA);
     assert_non_null(strstr(cp_err_text(), "the trace ends with round 3, round 4 has no world"));
     assert_true(w.cluster[0].arrivals == 5);
-    cp_trace_free(t);
+    cp_world_trace_free(t);
     cp_world_fini(&w);
     cp_world_fini(&base);
 }
@@ -215,19 +215,20 @@ static void what_is_refused(void **state)
     (void)state;
     struct cp_world w;
     make(&w);
-    struct cp_trace *const untouched = (void *)&w;
+    struct cp_world_trace *const untouched = (void *)&w;
     for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
-        struct cp_trace *t = untouched;
-        cp_err err = cp_trace_parse("t.csv", BAD[i].text, strlen(BAD[i].text), &w, &t);
+        struct cp_world_trace *t = untouched;
+        cp_err err = cp_world_trace_parse("t.csv", BAD[i].text, strlen(BAD[i].text), &w, &t);
         if (err != CP_E_DATA || !strstr(cp_err_text(), BAD[i].says)) {
             fail_msg("'%s': %d, '%s' does not have '%s'", BAD[i].text, err, cp_err_text(),
                      BAD[i].says);
         }
         assert_ptr_equal(t, untouched);
     }
-    struct cp_trace *t = untouched; /* a zero byte */
+    struct cp_world_trace *t = untouched; /* a zero byte */
     assert_int_equal(
-        cp_trace_parse("t.csv", HEAD "1,c2\0,d1,present,0\n", sizeof HEAD + 18, &w, &t), CP_E_DATA);
+        cp_world_trace_parse("t.csv", HEAD "1,c2\0,d1,present,0\n", sizeof HEAD + 18, &w, &t),
+        CP_E_DATA);
     assert_non_null(strstr(cp_err_text(), "t.csv:2: column 2"));
     cp_world_fini(&w);
 }
@@ -257,9 +258,9 @@ static void equals_a_table(void **state)
             }
         }
     }
-    struct cp_trace *t = parse(&base, text.p);
+    struct cp_world_trace *t = parse(&base, text.p);
     for (int round = 1; round <= ROUNDS; round++) {
-        at(t, CP_TRACE_STOP, &base, round, &w);
+        at(t, CP_WORLD_TRACE_STOP, &base, round, &w);
         for (int node = 0; node < 4 * CLUSTERS; node++) {
             const struct cp_cluster *cl = &w.cluster[node / 4], *was = &base.cluster[node / 4];
             double is = node % 4 ? cl->device[node % 4 - 1].rate_flops : cl->cu.rate_flops;
@@ -267,7 +268,7 @@ static void equals_a_table(void **state)
             assert_true(is == (table[node][round] > 0 ? table[node][round] : model));
         }
     }
-    cp_trace_free(t);
+    cp_world_trace_free(t);
     cp_mem_free(table);
     cp_str_fini(&text);
     cp_world_fini(&w);
@@ -278,12 +279,12 @@ static void no_memory(void **state)
 {
     (void)state;
     struct cp_world w;
-    struct cp_trace *t;
+    struct cp_world_trace *t;
     make(&w);
     const char *text = HEAD "1,c1,d1,present,0\n";
     for (uint64_t n = 1;; n++) {
         cp_mem_fail_at(n);
-        cp_err err = cp_trace_parse("t", text, strlen(text), &w, &t);
+        cp_err err = cp_world_trace_parse("t", text, strlen(text), &w, &t);
         cp_mem_fail_at(0);
         if (!err) {
             assert_int_equal(n, 5); /* four allocations */
@@ -291,8 +292,8 @@ static void no_memory(void **state)
         }
         assert_int_equal(err, CP_E_NOMEM);
     }
-    cp_trace_free(t);
-    cp_trace_free(NULL);
+    cp_world_trace_free(t);
+    cp_world_trace_free(NULL);
     cp_world_fini(&w);
 }
 
