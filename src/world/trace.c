@@ -38,27 +38,25 @@ enum thing { GAIN_D2D, GAIN_D2E, RATE, PRESENT, HARVEST, ARRIVALS };
 
 enum quantity { Q_GAIN_D2D, Q_GAIN_D2E, Q_RATE, Q_FACTOR, Q_PRESENT, Q_HARVEST, Q_ARRIVALS };
 
+static const char GAINS[] = "a factor of power, 1e-30 to 1 (from dB: 10^(dB/10)); a device that "
+                            "cannot be reached has present 0";
+
 static const struct {
     const char *name;
     enum thing thing;
     enum subject subject;
     double min, max;
-    bool above_min;
     const char *allowed;
 } QUANTITIES[] = {
-    [Q_GAIN_D2D] = {"gain_d2d", GAIN_D2D, PAIR, 0, 1, true,
-                    "a factor of power above 0, at most 1 (from dB: 10^(dB/10)); a device that "
-                    "cannot be reached has present 0"},
-    [Q_GAIN_D2E] = {"gain_d2e", GAIN_D2E, NODE, 0, 1, true,
-                    "a factor of power above 0, at most 1 (from dB: 10^(dB/10)); a device that "
-                    "cannot be reached has present 0"},
-    [Q_RATE] = {"rate_flops", RATE, NODE, 1e6, 1e18, false, "FLOP/s, 1e6 to 1e18"},
-    [Q_FACTOR] = {"rate_factor", RATE, NODE, 1e-6, 1e6, false,
+    [Q_GAIN_D2D] = {"gain_d2d", GAIN_D2D, PAIR, 1e-30, 1, GAINS},
+    [Q_GAIN_D2E] = {"gain_d2e", GAIN_D2E, NODE, 1e-30, 1, GAINS},
+    [Q_RATE] = {"rate_flops", RATE, NODE, 1e6, 1e18, "FLOP/s, 1e6 to 1e18"},
+    [Q_FACTOR] = {"rate_factor", RATE, NODE, 1e-6, 1e6,
                   "a multiple of the configured rate, 1e-6 to 1e6; a device that stands still has "
                   "present 0"},
-    [Q_PRESENT] = {"present", PRESENT, DEVICE, 0, 1, false, "0 or 1"},
-    [Q_HARVEST] = {"harvest_w", HARVEST, DEVICE, 0, 1e9, false, "W, 0 to 1e9"},
-    [Q_ARRIVALS] = {"arrivals", ARRIVALS, CLUSTER, 0, 1e12, false, "samples, 0 to 1e12"},
+    [Q_PRESENT] = {"present", PRESENT, DEVICE, 0, 1, "0 or 1"},
+    [Q_HARVEST] = {"harvest_w", HARVEST, DEVICE, 0, 1e9, "W, 0 to 1e9"},
+    [Q_ARRIVALS] = {"arrivals", ARRIVALS, CLUSTER, 0, 1e12, "samples, 0 to 1e12"},
 };
 enum { N_QUANTITIES = sizeof QUANTITIES / sizeof QUANTITIES[0] };
 
@@ -259,7 +257,6 @@ static cp_err read_value(const struct reader *r, const char *text, int quantity,
                         name, text);
     }
     bool inside = x >= QUANTITIES[quantity].min && x <= QUANTITIES[quantity].max &&
-                  !(QUANTITIES[quantity].above_min && x == QUANTITIES[quantity].min) &&
                   (quantity != Q_PRESENT || x == 0 || x == 1);
     if (!inside) {
         return fail_row(r, "%s: '%s' is out of range; allowed: %s", name, text,

@@ -99,6 +99,35 @@ refused 1 "do not fit into phone" "they need" "it has 10.2 KiB" -- run plan.poli
     'plan.cuts=[[1, 2]]' \
     'clusters=[{name: a, devices: [{name: phone, mem_mib: 0.01}, {name: tablet}]}]'
 
+# --- worlds that cannot be: named, or planned around
+refused 1 "cluster a has no devices" -- plan 'clusters=[{name: a}]'
+refused 2 "a world has 1 to" "not 0" -- plan clusters=0x3
+refused 2 "'0' is out of range" "[0.001, 100000]" "radio.d2d_mhz" -- plan radio.d2d_mhz=0
+refused 2 "the reserve of 9 J is more than its battery holds" -- plan \
+    'clusters=[{name: a, devices: [{name: phone, battery_j: 5, battery_reserve_j: 9}]}]'
+cli plan clusters=1x1 model.layers=1 --format json
+check "one device and one layer can be planned" [ "$status" = 0 ]
+cli plan clusters=1x12 model.layers=2 --format json
+check "more devices than layers can be planned" [ "$status" = 0 ]
+
+# --- traces: status 1 with file and line; what a gap is
+trace=(radio.kind=trace radio.trace=trace.csv)
+trace() { printf 'round,cluster,node,quantity,value\n%s\n' "$1" >trace.csv; }
+refused 2 "radio.trace names no file" -- plan radio.kind=trace
+refused 1 "trace.csv" "No such file" -- plan "${trace[@]}"
+trace 1,a,phone,gain_d2e,nan
+refused 1 "trace.csv:2: gain_d2e: 'nan' is not a finite number" "leave the value empty" -- plan "${trace[@]}"
+trace 1,a,phone,gain_d2e,0
+refused 1 "trace.csv:2: gain_d2e: '0' is out of range" "present 0" -- plan "${trace[@]}"
+trace 1,a,fone,present,0
+refused 1 "trace.csv:2: the cluster a has no node 'fone'; did you mean 'phone'?" -- plan "${trace[@]}"
+trace $'1,a,phone,present,0\n1,a,tablet,present,0'
+refused 1 "a: none of its 2 devices is present" -- plan "${trace[@]}"
+trace $'1,a,phone,gain_d2e,1e-9\n3,a,phone,gain_d2e,'
+refused 2 "trace.csv has 3 rounds, fed.rounds is 4" "hold or cycle" -- plan "${trace[@]}" radio.trace_end=stop
+cli plan "${trace[@]}" --format json
+check "a trace with a gap can be planned" [ "$status" = 0 ]
+
 # --- the run that the rest is compared with
 cli run run.name=whole --format json
 check "a good run" [ "$status" = 0 ]

@@ -186,6 +186,11 @@ static void fading_has_its_distribution(void **state)
     assert_true(fabs(m.mean - 1) < 0.02 && fabs(m.second - m.mean * m.mean - 9.0 / 25) < 0.03);
     m = sample(&(struct cp_channel){.fading = CP_FADING_RICIAN, .rician_k = 0, .clamp = 1e-9});
     assert_true(fabs(m.mean - 1) < 0.03 && fabs(m.second - 2) < 0.15); /* K = 0 is Rayleigh */
+    m = sample(&(struct cp_channel){.fading = CP_FADING_RICIAN, .rician_k = 4, .clamp = 0.5});
+    assert_true(m.least >= 0.5 * (1 - 1e-9) && m.clamped > 0);
+    /* The clamp raises the mean: E max(chi, c) = c + e^-c for Exp(1). */
+    m = sample(&(struct cp_channel){.fading = CP_FADING_RAYLEIGH, .clamp = 0.5});
+    assert_true(fabs(m.mean - (0.5 + exp(-0.5))) < 0.03);
     m = sample(&(struct cp_channel){.fading = CP_FADING_STATIC, .clamp = 0.1});
     assert_near(m.mean, 1, 1e-12);
     assert_near(m.second, 1, 1e-12);
@@ -230,6 +235,82 @@ static void shadowing_stays(void **state)
     cp_world_fini(&still);
 }
 
+/* Links of one round, and rounds of one link, are independent: no correlation of chi in either. */
+static void fading_is_independent(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 20000, LINKS = 4 };
+    const struct cp_channel ch = {.fading = CP_FADING_RAYLEIGH, .clamp = 1e-9};
+    struct cp_world w, still;
+    double last[LINKS] = {0}, across = 0, along = 0;
+    make(&w, 0);
+    make(&still, 0);
+    cp_channel_draw(&still, &ch, 7, true);
+    for (w.round = 0; w.round < ROUNDS; w.round++) {
+        cp_channel_draw(&w, &ch, 7, false);
+        const struct cp_cluster *a = &w.cluster[0], *b = &still.cluster[0];
+        double z[LINKS] = {a->gain_d2d[0][1] / b->gain_d2d[0][1] - 1,
+                           a->gain_d2d[1][2] / b->gain_d2d[1][2] - 1,
+                           a->gain_d2e[1] / b->gain_d2e[1] - 1,
+                           w.cluster[1].gain_d2d[0][1] / still.cluster[1].gain_d2d[0][1] - 1};
+        for (int i = 0; i < LINKS; i++) {
+            along += w.round > 0 ? z[i] * last[i] : 0;
+            last[i] = z[i];
+            for (int j = 0; j < i; j++) {
+                across += z[i] * z[j];
+            }
+        }
+    }
+    /* Sums of ROUNDS x 4 and ROUNDS x 6 products of variance 1. */
+    assert_true(fabs(along) < 4 * sqrt(ROUNDS * 4.0) && fabs(across) < 4 * sqrt(ROUNDS * 6.0));
+    cp_world_fini(&w);
+    cp_world_fini(&still);
+}
+
+/* 0 dB in the mean, 8 dB deviation, normal in dB, on D2D and D2E links alike; one per link. */
+static void shadowing_is_log_normal(void **state)
+{
+    (void)state;
+    enum { CLUSTERS = 300, DEVICES = 8 };
+    const struct cp_channel bare = {.fading = CP_FADING_STATIC, .clamp = 0.1};
+    const struct cp_channel ch = {.fading = CP_FADING_STATIC, .clamp = 0.1, .shadow_db = 8};
+    struct cp_world w, plain;
+    assert_int_equal(cp_world_draw_default(CLUSTERS, DEVICES, 42, &w), CP_OK);
+    assert_int_equal(cp_world_draw_default(CLUSTERS, DEVICES, 42, &plain), CP_OK);
+    cp_channel_draw(&w, &ch, 7, false);
+    cp_channel_draw(&plain, &bare, 7, false);
+    double sum[2] = {0}, square[2] = {0}, fourth[2] = {0}, inside[2] = {0}, n[2] = {0};
+    for (int c = 0; c < CLUSTERS; c++) {
+        const struct cp_cluster *a = &w.cluster[c], *b = &plain.cluster[c];
+        for (int i = 0; i <= DEVICES; i++) {
+            for (int j = i; j <= DEVICES; j++) { /* j = i stands for the link to the edge */
+                double x =
+                    j > i ? a->gain_d2d[i][j] / b->gain_d2d[i][j] : a->gain_d2e[i] / b->gain_d2e[i];
+                double z = 10 * log10(x) / 8;
+                int kind = j > i;
+                sum[kind] += z;
+                square[kind] += z * z;
+                fourth[kind] += z * z * z * z;
+                inside[kind] += fabs(z) < 1;
+                n[kind]++;
+                assert_true(j == i || a->gain_d2d[i][j] == a->gain_d2d[j][i]);
+            }
+        }
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        double one = 1 / sqrt(n[kind]); /* bounds: 4 deviations of each statistic */
+        assert_true(fabs(sum[kind] / n[kind]) < 4 * one);
+        assert_true(fabs(square[kind] / n[kind] - 1) < 4 * sqrt(2) * one);
+        assert_true(fabs(fourth[kind] / n[kind] - 3) < 4 * sqrt(96) * one);
+        assert_true(fabs(inside[kind] / n[kind] - 0.6827) < 4 * 0.4655 * one);
+    }
+    double first = w.cluster[0].gain_d2d[0][1];
+    cp_channel_draw(&w, &ch, 8, false); /* another seed is another place */
+    assert_true(w.cluster[0].gain_d2d[0][1] != first);
+    cp_world_fini(&w);
+    cp_world_fini(&plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +321,8 @@ int main(void)
         cmocka_unit_test(gains_follow_the_positions),
         cmocka_unit_test(fading_has_its_distribution),
         cmocka_unit_test(shadowing_stays),
+        cmocka_unit_test(fading_is_independent),
+        cmocka_unit_test(shadowing_is_log_normal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

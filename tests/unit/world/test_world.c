@@ -110,6 +110,9 @@ static void availability_of_a_round(void **state)
     w.round = 49; /* the same round is drawn the same, from the full rates */
     cp_world_draw_rates(&w, &full, 0.5, 9);
     assert_true(w.cluster[0].device[0].rate_flops == first);
+    full.round = 49; /* in place, too */
+    cp_world_draw_rates(&full, &full, 0.5, 9);
+    assert_true(full.cluster[0].device[0].rate_flops == first);
     cp_world_fini(&w);
     cp_world_fini(&full);
 }
@@ -172,6 +175,11 @@ static void copies_are_their_own(void **state)
     X(DEV->budget_j = -1, CP_E_CONFIG, "c2.d3: the energy budget")                                 \
     X(DEV->power_d2d_w = 0, CP_E_CONFIG, "c2.d3: the transmit power to devices")                   \
     X(DEV->power_d2e_w = NAN, CP_E_NONFINITE, "c2.d3: the transmit power to the edge")             \
+    X(DEV->battery_j = NAN, CP_E_NONFINITE, "c2.d3: the size of the battery")                      \
+    X(DEV->battery_reserve_j = 5, CP_E_CONFIG, "c2.d3: the reserve of 5 J is more than its")       \
+    X(DEV->harvest_w = -1, CP_E_CONFIG, "c2.d3: the power that charges the battery")               \
+    X(CL->arrivals = INFINITY, CP_E_NONFINITE, "c2: the samples that arrive")                      \
+    X(CL->arrivals = -1, CP_E_CONFIG, "c2: the samples that arrive")                               \
     X(CL->gain_d2e[3] = 0, CP_E_CONFIG, "c2.d3: the gain to the edge server is 0")                 \
     X(CL->gain_d2d[3][1] = 0, CP_E_CONFIG, "gain")                                                 \
     X(CL->gain_d2d[0][3] = INFINITY, CP_E_NONFINITE, "c2.cu: the gain to another node")            \
