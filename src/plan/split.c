@@ -72,6 +72,7 @@ void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, st
                            .micro_batches = micro_batches,
                            .order = order,
                            .v = cp_queues_v(q),
+                           .sum_weight = 1,
                            .micro_price = cp_queues_micro_price(q, w, cluster),
                            .bound = INFINITY,
                            .uplink_share = 1.0 / w->n_clusters,
@@ -114,7 +115,7 @@ static bool one_by_one(const struct cp_split *s)
 /* The cost of a second that every micro-batch spends in the pipeline alone (Sigma). */
 static double latency_weight(const struct cp_split *s)
 {
-    return one_by_one(s) ? s->v * s->micro_batches : s->v;
+    return s->sum_weight * (one_by_one(s) ? s->v * s->micro_batches : s->v);
 }
 
 /* L of section 11.2: what is to be placed. */
@@ -141,7 +142,8 @@ static void fill_devices(struct tables *t)
         double joule = d->energy_j_flop * (layer->work_fwd_flops + layer->work_bwd_flops);
         t->layer_cost[k] = steps * (latency_weight(s) * (t->layer_fwd_s[k] + t->layer_bwd_s[k]) +
                                     s->micro_batches * s->price[k + 1] * joule) +
-                           s->v * (out_s + in_s) + s->price[k + 1] * d->power_d2d_w * in_s +
+                           s->sum_weight * s->v * (out_s + in_s) +
+                           s->price[k + 1] * d->power_d2d_w * in_s +
                            s->price[0] * cl->cu.power_d2d_w * out_s;
         for (int j = 0; j < s->segments; j++) {
             t->room[j][k] = cp_room_layers(s->room, k, s->slots[j + 1]);
@@ -227,7 +229,8 @@ static struct cp_split_label start_label(const struct cp_split *s)
     return (struct cp_split_label){
         .cost = w->local_steps * (latency_weight(s) * (emb_fwd + emb_bwd + head_fwd + head_bwd) +
                                   s->micro_batches * s->price[0] * joule) +
-                (s->v + s->price[0] * s->power_up_w) * upload_s + s->micro_price / s->micro_batches,
+                (s->sum_weight * s->v + s->price[0] * s->power_up_w) * upload_s +
+                s->micro_price / s->micro_batches,
         .max_fwd_s = fmax(emb_fwd, head_fwd),
         .max_bwd_s = fmax(emb_bwd, head_bwd),
         .parent = -1,
@@ -421,7 +424,8 @@ static cp_err run_pass(struct search *x, const struct cp_split_label *start)
             }
             for (int i = 0; i < t->n; i++) {
                 int k = t->device[i];
-                if (!(x->work->label[from].set & 1u << k)) {
+                bool before = t->s->index_order && k < x->work->label[from].last;
+                if (!before && !(x->work->label[from].set & 1u << k)) {
                     CP_TRY(extend(x, from, j, k));
                 }
             }

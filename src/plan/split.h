@@ -33,7 +33,9 @@ struct cp_split {
     int edge_layers;          /* on the edge server; L - edge_layers are to be placed */
     enum cp_format link_format[CP_DEVICES_MAX + 1]; /* by position: link 0..S */
     enum cp_format upload_format;
-    double v;                         /* weight of T_c, >= 0 */
+    bool index_order;  /* only devices in rising order */
+    double v;          /* weight of T_c, >= 0 */
+    double sum_weight; /* of all times but the bottlenecks: 1; tiny for a min-max cut */
     double price[CP_DEVICES_MAX + 1]; /* Z~ per node, 1/J: [0] CU, [k + 1] device k */
     double micro_price;               /* Y~_c */
     double bound;                     /* only placements of at most this value are sought */
