@@ -1,5 +1,6 @@
 #include "node/job.h"
 
+#include "base/log.h"
 #include "data/hash.h"
 #include "node/job_data.h"
 
@@ -391,6 +392,25 @@ cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config, con
     return err;
 }
 
+/* What only simulated rounds have: real ones train what is there, and nobody knows their charge. */
+static void warn_of_simulated(const struct cp_job *job)
+{
+    bool battery = false, arrivals = false;
+    for (int c = 0; c < job->base.n_clusters; c++) {
+        const struct cp_cluster *cl = &job->base.cluster[c];
+        arrivals = arrivals || cl->arrivals > 0;
+        for (int k = 0; k < cl->n_devices; k++) {
+            battery = battery || cl->device[k].battery_j > 0;
+        }
+    }
+    if (battery || arrivals) {
+        cp_log(CP_LOG_WARN,
+               "%s%s%s: only simulated rounds take them into account, training does not",
+               battery ? "batteries" : "", battery && arrivals ? " and " : "",
+               arrivals ? "arrivals of samples" : "");
+    }
+}
+
 cp_err cp_job_init(struct cp_job *job, const struct cp_config *config, const char *folder)
 {
     begin(job, config);
@@ -403,6 +423,9 @@ cp_err cp_job_init(struct cp_job *job, const struct cp_config *config, const cha
     }
     if (!err) {
         err = cp_job_draw_shards(job);
+    }
+    if (!err) {
+        warn_of_simulated(job);
     }
     if (err) {
         cp_job_fini(job);

@@ -103,9 +103,12 @@ refused 1 "do not fit into phone" "they need" "it has 10.2 KiB" -- run plan.poli
 refused 1 "cluster a has no devices" -- plan 'clusters=[{name: a}]'
 refused 2 "a world has 1 to" "not 0" -- plan clusters=0x3
 refused 2 "'0' is out of range" "[0.001, 100000]" "radio.d2d_mhz" -- plan radio.d2d_mhz=0
-refused 2 "the reserve of 9 J is more than its battery holds" -- plan \
+refused 2 "the reserve of 9 J is more than its battery holds" -- plan data.path=nowhere \
     'clusters=[{name: a, devices: [{name: phone, battery_j: 5, battery_reserve_j: 9}]}]'
+cli plan 'clusters=[{name: a, arrivals: 5, devices: [{name: phone, battery_j: 5}]}]'
+check "what training does not look at is told" has "$err" "batteries and arrivals of samples: only simulated"
 cli plan clusters=1x1 model.layers=1 --format json
+check "mains and waiting data are not worth a word" [ -z "$err" ]
 check "one device and one layer can be planned" [ "$status" = 0 ]
 cli plan clusters=1x12 model.layers=2 --format json
 check "more devices than layers can be planned" [ "$status" = 0 ]
