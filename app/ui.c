@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -43,6 +44,15 @@ const char *ui_on(FILE *f, enum ui_style style)
 const char *ui_off(FILE *f)
 {
     return (f == stderr ? color_err : color_out) ? "\033[0m" : "";
+}
+
+int ui_screen(FILE *f)
+{
+    struct winsize w;
+    if (ioctl(fileno(f), TIOCGWINSZ, &w) != 0 || w.ws_col == 0) {
+        return 80;
+    }
+    return w.ws_col < UI_WIDTH ? w.ws_col : UI_WIDTH;
 }
 
 /* --- values ---------------------------------------------------------------------------------- */

@@ -38,6 +38,9 @@ struct ui_text ui_percent(double x_percent); /* 23.4 % */
 struct ui_text ui_count(double n);           /* 1,234,567 */
 struct ui_text ui_span(double x_s);          /* 9.8 s, 3:05 min, 2:07 h */
 
+/* Columns of the terminal behind a stream, at most UI_WIDTH; 80 where there is none. */
+int ui_screen(FILE *f);
+
 /* --- text ------------------------------------------------------------------------------------ */
 
 /* Columns of a UTF-8 text on a terminal. */

@@ -108,10 +108,36 @@ int collapipe_replay(const char *run_dir, void (*on_event)(void *arg, const char
 
 /* --- planning -------------------------------------------------------------------------------- */
 
-/* One decision. policy NULL: that of the configuration. explain: add "next_best", the best plans of
- * the other policies with their objective. The document has the fields of the command line's
- * contract, and "grid", the pipeline of each cluster drawn as text. */
-int collapipe_plan(const collapipe_config *c, const char *policy, int explain, char **json);
+struct collapipe_plan_options {
+    const char *policy; /* NULL: that of the configuration */
+    int explain;        /* add "next_best" and "explain", and draw links, too */
+    int columns;        /* of the drawings' lines, 40 to 400; 0: 80 */
+};
+
+/*
+ * One decision. The document has the fields of the command line's contract, and per cluster
+ *   "grid" (the step drawn as text, time to the right), "bubble" {"busy_s":[S+2],"fill_s":[S+2],
+ *   "imbalance_s":[S+2],"transfer_s":[S+2]} (their sum is step_s on every stage; null without a
+ *   pipeline), "round_parts" {"steps_s","exchange_s","straggler_s","broadcast_s"} (their sum is
+ *   latency_s).
+ * With explain: "next_best", the plans of the other policies with their objective, and
+ * "explain":{"objective":{"latency","energy","convergence"},
+ *   "binds":[{"what":"memory","cluster","node","used_bytes","limit_bytes","more_bytes"} |
+ *     {"what":"energy queue","cluster","node","used_j","budget_j","cost"} |
+ *     {"what":"convergence queue","gamma","cost"} |
+ *     {"what":"slowest cluster","cluster","ahead_s"} |
+ *     {"what":"stage" or "link","cluster","node","tenth_pct"}],
+ *   "clusters":[{"name","stage_tenth_pct":[S+2],"link_tenth_pct":[S+1],"devices":[{"name","present",
+ *     "layers","layer_s","mem_bytes","mem_limit_bytes","more_bytes","more","less"}]}],
+ *   "next":{"cluster","change","cut","objective","objective_change_pct","latency_s"} or null,
+ *   "what_if":[{"what","factor" or null,"up_to","cut":[text],"objective","latency_s","decisions"}]}
+ * where tenth_pct is by how much a step is shorter if that stage or link takes a tenth less time,
+ * more and less are the best way to hold one layer more or less, {"other","objective_change_pct",
+ * "latency_change_s"}, or null, next is the best plan that differs in one thing, and what_if tells
+ * the least factor of a resource that changes the cut.
+ */
+int collapipe_plan(const collapipe_config *c, const struct collapipe_plan_options *opt,
+                   char **json);
 
 /* --- using a model --------------------------------------------------------------------------- */
 

@@ -1,14 +1,20 @@
-/* plan: one decision, explained. */
+/* plan: one decision, drawn and explained. */
+#include "api/explain.h"
 #include "api/internal.h"
 #include "node/job.h"
 #include "pipe/ops.h"
-#include "sim/sim.h"
+#include "plan/whatif.h"
+#include "sim/bubble.h"
+#include "sim/grid.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { COLUMNS = 80 };
+
 struct planner {
+    struct collapipe_plan_options opt;
     struct cp_job job;
     struct cp_world world, mean;
     struct cp_queues queues;
@@ -31,41 +37,25 @@ static cp_err planner_init(struct planner *p, const collapipe_config *config)
     CP_TRY(cp_api_path(config->folder, c->data.path, &path));
     p->with_data = access(path.p, F_OK) == 0;
     cp_str_fini(&path);
-    CP_TRY(p->with_data ? cp_job_init(&p->job, c, config->folder) : cp_job_init_world(&p->job, c, config->folder));
+    CP_TRY(p->with_data ? cp_job_init(&p->job, c, config->folder)
+                        : cp_job_init_world(&p->job, c, config->folder));
     CP_TRY(cp_job_world(&p->job, 0, false, &p->world));
     CP_TRY(cp_job_world(&p->job, 0, true, &p->mean));
     return cp_job_queues(&p->job, &p->mean, &p->queues);
 }
 
-static cp_err decide(const struct planner *p, const struct cp_policy *policy, struct cp_plan *plan,
-                     struct cp_decision *d)
+static struct cp_policy_args policy_args(const struct planner *p)
 {
     struct cp_policy_args args = cp_job_policy_args(&p->job, &p->world, &p->mean);
     args.queues = &p->queues;
-    return cp_policy_decide(policy, &args, plan, d);
+    return args;
 }
 
-/* The pipeline of one cluster drawn from its op lists. */
-static cp_err grid(const struct cp_cluster_plan *c, const struct cp_cluster *cl, struct cp_str *out)
+static cp_err decide(const struct planner *p, const struct cp_policy *policy, struct cp_plan *plan,
+                     struct cp_decision *d)
 {
-    struct cp_ops lists[CP_STAGES_MAX] = {{0}};
-    const char *names[CP_STAGES_MAX];
-    int n = c->segments + 2;
-    cp_err err = CP_OK;
-    for (int j = 0; j < n && !err; j++) {
-        names[j] = j == 0 ? "cu" : j == n - 1 ? "edge" : cl->device[c->device[j - 1]].name;
-        err = cp_ops_make(j, n, c->micro_batches, c->slots[j], true, &lists[j]);
-    }
-    if (!err) {
-        err = cp_ops_check(lists, n, c->micro_batches, c->slots, true);
-    }
-    if (!err) {
-        err = cp_grid_print(lists, n, names, out);
-    }
-    for (int j = 0; j < n; j++) {
-        cp_ops_fini(&lists[j]);
-    }
-    return err;
+    struct cp_policy_args args = policy_args(p);
+    return cp_policy_decide(policy, &args, plan, d);
 }
 
 static json_t *real_array(const double *x, int n)
@@ -90,21 +80,72 @@ static json_t *rates_json(const struct planner *p, const struct cp_cluster_plan 
     return a;
 }
 
-/* What predict adds to the plan's own JSON of a cluster. */
+static json_t *bubble_json(const struct cp_bubble *b)
+{
+    json_t *busy = json_array(), *fill = json_array(), *imbalance = json_array();
+    json_t *transfer = json_array();
+    for (int j = 0; j < b->n_stages; j++) {
+        json_array_append_new(busy, json_real(b->stage[j].busy_s));
+        json_array_append_new(fill, json_real(b->stage[j].fill_s));
+        json_array_append_new(imbalance, json_real(b->stage[j].imbalance_s));
+        json_array_append_new(transfer, json_real(b->stage[j].transfer_s));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "busy_s", busy, "fill_s", fill, "imbalance_s",
+                     imbalance, "transfer_s", transfer);
+}
+
+/* One step of a cluster, run on the virtual clock: where its time goes, and the drawing. */
+static cp_err add_step(const struct planner *p, json_t *j, const struct cp_cluster_plan *c,
+                       const struct cp_cluster *cl, const struct cp_times *t)
+{
+    struct cp_ops lists[CP_STAGES_MAX] = {{0}};
+    const char *names[CP_STAGES_MAX];
+    struct cp_grid g = {.names = names,
+                        .columns = p->opt.columns ? p->opt.columns : COLUMNS,
+                        .links = p->opt.explain};
+    struct cp_bubble bubble;
+    struct cp_str drawn = {0};
+    int n = c->segments + 2;
+    cp_err err = CP_OK;
+    for (int i = 0; i < n && !err; i++) {
+        names[i] = i == 0 ? cl->cu.name : i == n - 1 ? "edge" : cl->device[c->device[i - 1]].name;
+        err = cp_ops_make(i, n, c->micro_batches, c->slots[i], true, &lists[i]);
+    }
+    err = err ? err : cp_bubble_make(lists, n, t, &bubble);
+    err = err ? err : cp_grid_print(&g, lists, n, t, &drawn);
+    if (!err) {
+        json_object_set_new(j, "bubble", bubble_json(&bubble));
+        json_object_set_new(j, "grid", json_string(cp_str_text(&drawn)));
+    }
+    for (int i = 0; i < n; i++) {
+        cp_ops_fini(&lists[i]);
+    }
+    cp_str_fini(&drawn);
+    return err;
+}
+
+/* What predict and sim add to the plan's own JSON of a cluster. */
 static cp_err add_cluster(const struct planner *p, json_t *j, const struct cp_cluster_plan *c,
-                          int index, const struct cp_cluster_forecast *f)
+                          int index, const struct cp_forecast *all)
 {
     const struct cp_cluster *cl = &p->world.cluster[index];
+    const struct cp_cluster_forecast *f = &all->cluster[index];
+    struct cp_round_parts parts;
     json_t *limits = json_array();
-    struct cp_str drawn = {0};
+    cp_round_parts_make(all, index, p->world.local_steps, &parts);
     json_object_set_new(j, "step_s", json_real(f->step_s));
     json_object_set_new(j, "round_s", json_real(f->round_s));
     json_object_set_new(j, "bubble_pct", json_real(100 * f->bubble));
     json_object_set_new(j, "upload_s", json_real(f->upload_s));
+    json_object_set_new(j, "round_parts",
+                        json_pack("{s:f, s:f, s:f, s:f}", "steps_s", parts.steps_s, "exchange_s",
+                                  parts.exchange_s, "straggler_s", parts.straggler_s, "broadcast_s",
+                                  parts.broadcast_s));
     for (int s = 0; s < c->segments; s++) {
         json_array_append_new(limits, json_integer((json_int_t)cl->device[c->device[s]].mem_bytes));
     }
     json_object_set_new(j, "mem_limit_bytes", limits);
+    json_object_set_new(j, "bubble", json_null());
     if (c->mode != CP_MODE_PIPELINE) {
         return CP_OK;
     }
@@ -113,19 +154,18 @@ static cp_err add_cluster(const struct planner *p, json_t *j, const struct cp_cl
     json_object_set_new(j, "link_fwd_s", real_array(f->times.link_fwd_s, c->segments + 1));
     json_object_set_new(j, "link_bwd_s", real_array(f->times.link_bwd_s, c->segments + 1));
     json_object_set_new(j, "link_rate_bps", rates_json(p, c, f));
-    cp_err err = grid(c, cl, &drawn);
-    if (!err) {
-        json_object_set_new(j, "grid", json_string(cp_str_text(&drawn)));
-    }
-    cp_str_fini(&drawn);
-    return err;
+    return add_step(p, j, c, cl, &f->times);
 }
 
+/* What binds is told as one text, its parts divided by "; ". */
 static json_t *binding_json(const char *text)
 {
     json_t *list = json_array();
-    if (text[0]) {
-        json_array_append_new(list, json_string(text));
+    while (text[0]) {
+        const char *end = strstr(text, "; ");
+        size_t n = end ? (size_t)(end - text) : strlen(text);
+        json_array_append_new(list, json_stringn(text, n));
+        text += n + (end ? 2 : 0);
     }
     return list;
 }
@@ -144,7 +184,7 @@ static cp_err add_forecast(const struct planner *p, json_t *j, const struct cp_p
     cp_err err = CP_OK;
     for (int c = 0; c < plan->n_clusters && !err; c++) {
         err = add_cluster(p, json_array_get(json_object_get(j, "clusters"), (size_t)c),
-                          &plan->cluster[c], c, &f.cluster[c]);
+                          &plan->cluster[c], c, &f);
     }
     cp_forecast_fini(&f);
     return err;
@@ -205,40 +245,54 @@ static json_t *others_json(const struct planner *p, const struct cp_policy *chos
     return list;
 }
 
-static cp_err make_plan(struct planner *p, const char *name, bool explain, json_t **out)
+static cp_err explain(const struct planner *p, const struct cp_policy *policy,
+                      const struct cp_plan *plan, json_t *doc)
 {
+    struct cp_policy_args args = policy_args(p);
+    json_t *why = NULL;
+    CP_TRY(cp_explain_json(policy, &args, plan, &why));
+    json_object_set_new(doc, "explain", why);
+    json_object_set_new(doc, "next_best", others_json(p, policy));
+    return CP_OK;
+}
+
+static cp_err make_plan(const struct planner *p, json_t **out)
+{
+    const char *name = p->opt.policy;
     const struct cp_policy *policy = name ? cp_policy_find(name) : p->job.policy;
+    struct cp_policy_args args = policy_args(p);
     struct cp_plan plan = {0};
     struct cp_decision d = {0};
+    json_t *doc = NULL;
     if (!policy) {
         return cp_fail(CP_E_CONFIG, "there is no policy '%.40s'; collapipe plan --help lists them",
                        name);
     }
-    CP_TRY(decide(p, policy, &plan, &d));
+    cp_err err = cp_policy_decide(policy, &args, &plan, &d);
+    if (err) {
+        return cp_what_if_fail(policy, &args, err);
+    }
     plan.gen = 1;
-    cp_err err = plan_json(p, &plan, &d, out);
+    err = plan_json(p, &plan, &d, &doc);
+    err = err || !p->opt.explain ? err : explain(p, policy, &plan, doc);
     cp_plan_fini(&plan);
-    if (!err && explain) {
-        json_object_set_new(*out, "next_best", others_json(p, policy));
+    if (err) {
+        json_decref(doc);
+        return err;
     }
-    if (!err) {
-        json_object_set_new(*out, "with_data", json_boolean(p->with_data));
-    }
-    return err;
+    json_object_set_new(doc, "with_data", json_boolean(p->with_data));
+    *out = doc;
+    return CP_OK;
 }
 
-int collapipe_plan(const collapipe_config *c, const char *policy, int explain, char **json)
+int collapipe_plan(const collapipe_config *c, const struct collapipe_plan_options *opt, char **json)
 {
-    struct planner p = {0};
+    struct planner p = {.opt = *opt};
     json_t *doc = NULL;
     char why[1024];
     cp_err err = planner_init(&p, c);
-    if (!err) {
-        err = make_plan(&p, policy, explain != 0, &doc);
-    }
-    if (!err) {
-        err = cp_api_dump(doc, json);
-    }
+    err = err ? err : make_plan(&p, &doc);
+    err = err ? err : cp_api_dump(doc, json);
     snprintf(why, sizeof why, "%s", err ? cp_err_text() : "");
     planner_fini(&p);
     return cp_api_status(err ? cp_fail(err, "%s", why) : CP_OK);

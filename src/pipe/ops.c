@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const char *const NAMES[CP_OP_KIND_COUNT] = {
-#define X(kind, name, letter) [CP_OP_##kind] = name,
+#define X(kind, name) [CP_OP_##kind] = name,
     CP_OP_KINDS(X)
 #undef X
 };

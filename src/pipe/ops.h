@@ -2,7 +2,7 @@
  * ops: a stage of the pipeline as a list of instructions.
  *
  * One pure function makes the list, one checker proves it, and the same list is run by the trainer
- * (exec), by the simulator on a virtual clock (sim) and printed as a grid. Sequential, GPipe and
+ * (exec), by the simulator on a virtual clock (sim) and drawn from that. Sequential, GPipe and
  * 1F1B differ only in one integer per stage, its slots: the number of micro-batches that it may
  * hold. "Run a forward while a slot is free, else the oldest backward" (GPipe arXiv 1811.06965,
  * 1F1B arXiv 1806.03377 and 2104.04473). Deadlock-free exactly if slots do not increase along the
@@ -13,20 +13,19 @@
 #define CP_PIPE_OPS_H
 
 #include "base/mem.h"
-#include "base/str.h"
 
-/* kind, name, letter in the grid (0: not shown) */
+/* kind, name */
 #define CP_OP_KINDS(X)                                                                             \
-    X(RECV_ACT, "RECV_ACT", 0)                                                                     \
-    X(FWD, "FWD", 'F')                                                                             \
-    X(SEND_ACT, "SEND_ACT", 0)                                                                     \
-    X(RECV_GRAD, "RECV_GRAD", 0)                                                                   \
-    X(BWD, "BWD", 'B')                                                                             \
-    X(SEND_GRAD, "SEND_GRAD", 0)                                                                   \
-    X(STEP, "STEP", 0) /* norms to the control unit, its commit, the optimizer */
+    X(RECV_ACT, "RECV_ACT")                                                                        \
+    X(FWD, "FWD")                                                                                  \
+    X(SEND_ACT, "SEND_ACT")                                                                        \
+    X(RECV_GRAD, "RECV_GRAD")                                                                      \
+    X(BWD, "BWD")                                                                                  \
+    X(SEND_GRAD, "SEND_GRAD")                                                                      \
+    X(STEP, "STEP") /* norms to the control unit, its commit, the optimizer */
 
 enum cp_op_kind {
-#define X(kind, name, letter) CP_OP_##kind,
+#define X(kind, name) CP_OP_##kind,
     CP_OP_KINDS(X)
 #undef X
         CP_OP_KIND_COUNT
@@ -59,11 +58,5 @@ int cp_ops_count(int stage, int n_stages, int micros, bool train);
  * them with unbounded channels). E_PLAN names stage and op. */
 CP_NODISCARD cp_err cp_ops_check(const struct cp_ops *lists, int n_stages, int micros,
                                  const int *slots, bool train);
-
-/* The grid of a step appended to out: one row per stage, one column per unit of time, forward 1 and
- * backward 2 units, links and the optimizer free. names[j] labels row j. A step longer than 400
- * units is cut there, each row ending in "...". */
-CP_NODISCARD cp_err cp_grid_print(const struct cp_ops *lists, int n_stages,
-                                  const char *const *names, struct cp_str *out);
 
 #endif

@@ -159,11 +159,30 @@ check "plan fits 100 columns" columns_at_most 100 "$out"
 check "plan has the clusters" has "$out" "cluster home"
 check "plan has no escapes" lacks "$out" "$esc"
 cli plan --explain
-check "explain" has "$out" "next best plans"
+for text in "bubble " "fill and drain" "why these layers" "memory: needs " "what binds" \
+    "is the slowest cluster, by" "convergence queue: gamma" "next best plan" \
+    "what would change the cut" "other policies"; do
+    check "explain says '$text'" has "$out" "$text"
+done
+check "explain draws links" has "$out" "      :"
 check "explain fits 100 columns" columns_at_most 100 "$out"
+check "drawings fit 80 columns where there is no terminal" columns_at_most 80 "$(printf '%s\n' "$out" | grep '[|:][.0-9<>x]*$')"
+cli plan --explain clusters=1x5 'changes=[]' pipe.order=1f1b train.micro_batches=16 --policy gpipe-uniform model.layers=5
+check "a plan with something better beside it" has "$out" "a better plan is next to this one"
+cli plan --explain model.layers=30
+check "no plan" [ "$status" = 1 ]
+check "no plan: what binds" has "$err" "no way to place 30 layers"
+check "no plan: what to do" has "$err" "times the memory on every device, or a model of at most"
+check "no plan: no result" [ -z "$out" ]
 cli plan --format json --policy gpipe-uniform
 check "plan as JSON" json "$out" 'd["policy"] == "gpipe-uniform" and d["latency_s"] > 0 and len(d["clusters"]) == 2
-    and all(sum(c["segments"]) == 4 and len(c["slots"]) == len(c["segments"]) + 2 for c in d["clusters"])'
+    and all(sum(c["segments"]) == 4 and len(c["slots"]) == len(c["segments"]) + 2 for c in d["clusters"])
+    and isinstance(d["binding"], list) and "explain" not in d'
+cli plan --format json --explain
+check "explain as JSON" json "$out" '[w["what"] for w in d["explain"]["what_if"]][-1] == "speed of the edge server"
+    and d["explain"]["next"]["objective"] > 0.99 * d["objective"] and len(d["explain"]["clusters"]) == 2
+    and all(abs(sum(c["bubble"][k][j] for k in c["bubble"]) / c["step_s"] - 1) < 1e-9
+        for c in d["clusters"] for j in range(len(c["slots"])))'
 cli plan --color always
 check "colour when it is asked for" has "$out" "$esc["
 mistake "there is no policy 'dsda'" plan --policy dsda

@@ -318,24 +318,6 @@ static void wrong_use_is_answered(void **state)
     collapipe_config_close(c);
 }
 
-static void plans_are_explained(void **state)
-{
-    (void)state;
-    char *text = NULL;
-    collapipe_config *c = open_config(NULL);
-    static const char *const POLICIES[] = {NULL, "dssda", "gpipe-uniform", "fedavg"};
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(collapipe_plan(c, POLICIES[i], 1, &text), COLLAPIPE_OK);
-        json_t *j = parse(text);
-        assert_true(json_number_value(json_object_get(j, "latency_s")) > 0);
-        assert_int_equal(json_array_size(json_object_get(j, "clusters")), 2);
-        assert_non_null(json_object_get(j, "next_best"));
-        json_decref(j);
-    }
-    assert_int_equal(collapipe_plan(c, "nonsense", 0, &text), COLLAPIPE_CONFIG);
-    collapipe_config_close(c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,7 +326,6 @@ int main(void)
         cmocka_unit_test(a_model_keeps_its_case),
         cmocka_unit_test(runs_are_listed_shown_and_removed),
         cmocka_unit_test(wrong_use_is_answered),
-        cmocka_unit_test(plans_are_explained),
     };
     collapipe_log(0, NULL, NULL);
     return cmocka_run_group_tests(tests, set_up, tear_down);

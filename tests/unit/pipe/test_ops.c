@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/str.h"
 #include "unit/pipe/lists.h"
 
 #include <string.h>
