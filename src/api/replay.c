@@ -12,7 +12,7 @@ struct replayer {
     struct cp_str checkpoint;
     json_t *state;
     int rounds;
-    int *micro;
+    struct cp_replay_cluster *did;
     cp_real *block[CP_BLOCKS_MAX];
     void (*on_event)(void *arg, const char *json);
     void *arg;
@@ -23,7 +23,7 @@ static void replayer_fini(struct replayer *r)
     for (int k = 0; k < CP_BLOCKS_MAX; k++) {
         cp_mem_free(r->block[k]);
     }
-    cp_mem_free(r->micro);
+    cp_mem_free(r->did);
     cp_job_fini(&r->job);
     json_decref(r->state);
     cp_str_fini(&r->checkpoint);
@@ -42,8 +42,40 @@ static cp_err check_data(const struct replayer *r)
                          cp_config_of(r->cfg->conf)->data.path);
 }
 
-/* Micro-batches of every round and cluster, as the run recorded them. */
-static cp_err read_micros(struct replayer *r)
+static int find_device(const struct cp_cluster *cl, const char *name)
+{
+    int k = cl->n_devices - 1;
+    while (k >= 0 && (!name || strcmp(cl->device[k].name, name) != 0)) {
+        k--;
+    }
+    return k;
+}
+
+/* A cluster of a round, as the run recorded it; false if it is malformed. */
+static bool read_cluster(const struct replayer *r, int c, const json_t *j,
+                         struct cp_replay_cluster *did)
+{
+    const char *mode = json_string_value(json_object_get(j, "mode"));
+    json_t *devices = json_object_get(j, "devices");
+    json_int_t micro = json_integer_value(json_object_get(j, "micro_batches"));
+    if (micro < 1 || micro > r->job.base.micro_max || json_array_size(devices) > CP_DEVICES_MAX) {
+        return false;
+    }
+    *did = (struct cp_replay_cluster){.micro = (int)micro};
+    if (!mode || strcmp(mode, cp_plan_mode_name(CP_MODE_PIPELINE)) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const char *name = json_string_value(json_array_get(devices, i));
+        did->device[did->n] = find_device(&r->job.base.cluster[c], name);
+        if (did->device[did->n++] < 0) {
+            return false;
+        }
+    }
+    return did->n > 0;
+}
+
+static cp_err read_rounds(struct replayer *r)
 {
     int n = r->job.cast.n_clusters;
     json_t *log = json_object_get(r->state, "log_history");
@@ -52,17 +84,15 @@ static cp_err read_micros(struct replayer *r)
         return cp_fail(CP_E_CKPT, "%s does not tell the micro-batches of its %d rounds",
                        r->checkpoint.p, r->rounds);
     }
-    CP_TRY(cp_mem_array(NULL, (size_t)r->rounds * (size_t)n, sizeof *r->micro, &r->micro));
+    CP_TRY(cp_mem_array(NULL, (size_t)r->rounds * (size_t)n, sizeof *r->did, &r->did));
     for (int i = 0; i < r->rounds; i++) {
         json_t *clusters = json_object_get(json_array_get(log, (size_t)i), "clusters");
         for (int c = 0; c < n; c++) {
-            json_t *m = json_object_get(json_array_get(clusters, (size_t)c), "micro_batches");
-            json_int_t value = json_integer_value(m);
-            if (value < 1 || value > r->job.base.micro_max) {
-                return cp_fail(CP_E_CKPT, "%s: round %d has no valid micro_batches for cluster %d",
+            if (!read_cluster(r, c, json_array_get(clusters, (size_t)c), &r->did[i * n + c])) {
+                return cp_fail(CP_E_CKPT,
+                               "%s: round %d has no valid micro_batches and devices for cluster %d",
                                r->checkpoint.p, i + 1, c + 1);
             }
-            r->micro[i * n + c] = (int)value;
         }
     }
     return CP_OK;
@@ -83,7 +113,7 @@ static cp_err prepare(struct replayer *r, const char *run_dir)
     CP_TRY(err);
     CP_TRY(cp_job_init(&r->job, cp_config_of(r->cfg->conf), r->cfg->folder));
     CP_TRY(check_data(r));
-    CP_TRY(read_micros(r));
+    CP_TRY(read_rounds(r));
     for (int k = 0; k < cp_shape_blocks(&r->job.shape); k++) {
         size_t n = (size_t)cp_shape_params(&r->job.shape, k, k);
         CP_TRY(cp_mem_array(NULL, n, sizeof *r->block[k], &r->block[k]));
@@ -108,7 +138,7 @@ static cp_err replay(struct replayer *r, const char *run_dir, char **json)
     CP_TRY(prepare(r, run_dir));
     CP_TRY(cp_ckpt_load_blocks(r->checkpoint.p, &r->job.shape, r->block, false));
     cp_params_sha256(&r->job.shape, (const float *const *)r->block, before);
-    CP_TRY(cp_replay(&r->job, r->rounds, r->micro, r->block, progress, r));
+    CP_TRY(cp_replay(&r->job, r->rounds, r->did, r->block, progress, r));
     cp_params_sha256(&r->job.shape, (const float *const *)r->block, after);
     bool equal = strcmp(before, after) == 0;
     CP_TRY(cp_api_dump(json_pack("{s:s, s:s, s:i, s:s, s:s, s:b}", "dir", run_dir, "checkpoint",

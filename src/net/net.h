@@ -24,17 +24,17 @@
     X(PLAN, "PLAN")         /* edge -> all: the plan as JSON */                                    \
     X(BLOCK, "BLOCK")       /* weights of one block: down after averaging, up to be averaged */    \
     X(STATE, "STATE")       /* moments and step count of one block, owner to owner */              \
-    X(TRAIN, "TRAIN")       /* edge -> CU: run the local steps of a round */                       \
-    X(STEP, "STEP")         /* CU -> stages: one step begins, with its own count of micros */      \
+    X(TRAIN, "TRAIN")       /* edge -> lead: run the local steps of a round */                     \
+    X(STEP, "STEP")         /* lead -> stages: one step begins, with its own count of micros */    \
     X(ACT, "ACT")           /* stage j -> j+1: activation of a micro-batch */                      \
     X(GRAD, "GRAD")         /* stage j+1 -> j: gradient of a micro-batch */                        \
-    X(NORM, "NORM")         /* stage -> CU: squared gradient norms of its blocks, loss */          \
-    X(COMMIT, "COMMIT")     /* CU -> stages: one scale and rate for all, or refuse the step */     \
-    X(PROGRESS, "PROGRESS") /* CU -> edge: a step is done */                                       \
+    X(NORM, "NORM")         /* stage -> lead: squared gradient norms of its blocks, loss */        \
+    X(COMMIT, "COMMIT")     /* lead -> stages: one scale and rate for all, or refuse the step */   \
+    X(PROGRESS, "PROGRESS") /* lead -> edge: a step is done */                                     \
     X(COLLECT, "COLLECT")   /* edge -> stages: send your blocks up, and a report */                \
     X(REPORT, "REPORT")     /* node -> edge: times, memory, traffic */                             \
-    X(EVAL, "EVAL")         /* edge -> CU: evaluate a range of the held-out samples */             \
-    X(SCORE, "SCORE")       /* head -> edge: counts of an evaluation */                            \
+    X(EVAL, "EVAL")         /* edge -> lead: evaluate a range of the held-out samples */           \
+    X(SCORE, "SCORE")       /* lead -> edge: counts of an evaluation */                            \
     X(FAIL, "FAIL")         /* node -> edge: a named error ends the run */                         \
     X(QUIT, "QUIT")         /* edge -> all */
 

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "node/member.h"
+#include "node/talk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,16 +15,6 @@ static int n_blocks(const struct cp_edge *e)
 static size_t block_bytes(const struct cp_edge *e, int block)
 {
     return (size_t)cp_shape_params(&e->job->shape, block, block) * sizeof(cp_real);
-}
-
-static struct cp_key edge_key(int round, int block)
-{
-    return (struct cp_key){CP_NODE_EDGE, round, CP_ANY, CP_ANY, block};
-}
-
-static int64_t deadline(const struct cp_edge *e)
-{
-    return cp_deadline_ns(e->job->config->fed.deadline_s);
 }
 
 static cp_err new_blocks(struct cp_edge *e)
@@ -40,20 +30,41 @@ static cp_err new_blocks(struct cp_edge *e)
     return cp_fedavg_init(&e->avg, largest);
 }
 
+static size_t n_states(const struct cp_edge *e)
+{
+    return (size_t)e->job->cast.max_replicas * (size_t)n_blocks(e);
+}
+
+static cp_err new_states(const struct cp_edge *e, struct cp_msg ***out)
+{
+    return cp_mem_array(NULL, n_states(e), sizeof **out, out);
+}
+
+static void free_states(const struct cp_edge *e, struct cp_msg **state)
+{
+    for (size_t i = 0; state && i < n_states(e); i++) {
+        cp_msg_free(state[i]);
+    }
+    cp_mem_free(state);
+}
+
 cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *net)
 {
     size_t clusters = (size_t)job->cast.n_clusters, nodes = (size_t)job->cast.n_nodes;
+    size_t replicas = (size_t)job->cast.max_replicas;
+    size_t steps = replicas * (size_t)job->config->train.local_steps;
     *e = (struct cp_edge){
         .job = job, .net = net, .mem = {.name = "edge"}, .msg_mem = {.name = "edge"}};
     e->max_moves = job->cast.n_clusters * job->shape.layers;
     cp_err err = CP_OK;
     CP_TRY_GOTO(err, new_blocks(e), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->cursor, &e->cursor), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->sums, &e->sums), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->replica, &e->replica), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->done, &e->done), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, steps, sizeof *e->sums, &e->sums), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, nodes, sizeof *e->node, &e->node), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)e->max_moves, sizeof *e->move, &e->move), fail);
-    CP_TRY_GOTO(
-        err, cp_mem_array(NULL, clusters * (size_t)n_blocks(e), sizeof *e->state, &e->state), fail);
+    CP_TRY_GOTO(err, new_states(e, &e->state), fail);
     CP_TRY_GOTO(err, cp_job_world(job, 0, true, &e->mean), fail);
     CP_TRY_GOTO(err, cp_job_queues(job, &e->mean, &e->queues), fail);
     CP_TRY_GOTO(err, cp_job_queues(job, &e->mean, &e->seen_queues), fail);
@@ -65,7 +76,7 @@ fail:
 
 static void drop_states(struct cp_edge *e)
 {
-    for (int i = 0; e->state && i < e->job->cast.n_clusters * n_blocks(e); i++) {
+    for (size_t i = 0; i < n_states(e); i++) {
         cp_msg_free(e->state[i]);
         e->state[i] = NULL;
     }
@@ -76,10 +87,11 @@ void cp_edge_fini(struct cp_edge *e)
     for (int block = 0; block < CP_BLOCKS_MAX; block++) {
         cp_mem_free(e->block[block]);
     }
-    drop_states(e);
-    cp_mem_free(e->state);
+    free_states(e, e->state);
     cp_fedavg_fini(&e->avg);
     cp_mem_free(e->cursor);
+    cp_mem_free(e->replica);
+    cp_mem_free(e->done);
     cp_mem_free(e->sums);
     cp_mem_free(e->node);
     cp_mem_free(e->move);
@@ -129,13 +141,85 @@ static cp_err copy_queues(struct cp_queues *to, const struct cp_queues *from)
     return CP_OK;
 }
 
+static cp_err new_state(struct cp_edge *e, int block, struct cp_msg **out)
+{
+    struct cp_key key = {CP_NODE_EDGE, CP_ANY, CP_ANY, CP_ANY, block};
+    return cp_msg_new(&e->msg_mem, CP_MSG_STATE, 0, key,
+                      cp_state_bytes(&e->job->shape, block, e->job->optim.kind), out);
+}
+
+cp_err cp_edge_new_states(struct cp_edge *e)
+{
+    e->n_replicas = cp_cast_all(&e->job->cast, &e->plan, e->replica);
+    for (int i = 0; i < e->n_replicas * n_blocks(e); i++) {
+        CP_TRY(new_state(e, i % n_blocks(e), &e->state[i]));
+    }
+    return CP_OK;
+}
+
+/* Where a replica of the next plan finds its optimizer state among the replicas of the last one;
+ * -1: nowhere (node/cast.h). */
+static int origin_of(const struct cp_edge *e, const struct cp_plan *next, int cluster, int index)
+{
+    int first = 0,
+        origin = cp_cast_origin(&e->plan.cluster[cluster], &next->cluster[cluster], index);
+    for (int c = 0; c < cluster; c++) {
+        first += cp_cast_replicas(&e->plan.cluster[c]);
+    }
+    return origin < 0 ? -1 : first + origin;
+}
+
+/* Optimizer state at hand becomes that of the replicas of the next plan: whoever goes on with one
+ * gets it, others start at zero. new_only: makes the zero states, and touches nothing else. */
+static cp_err fill_states(struct cp_edge *e, const struct cp_plan *next, bool new_only,
+                          struct cp_msg **state)
+{
+    for (int c = 0; c < next->n_clusters; c++) {
+        for (int i = 0; i < cp_cast_replicas(&next->cluster[c]); i++) {
+            int origin = origin_of(e, next, c, i);
+            for (int block = 0; block < n_blocks(e); block++, state++) {
+                if (origin < 0 && new_only) {
+                    CP_TRY(new_state(e, block, state));
+                } else if (origin >= 0 && !new_only) {
+                    struct cp_msg **old = &e->state[origin * n_blocks(e) + block];
+                    *state = *old;
+                    *old = NULL;
+                }
+            }
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err regroup(struct cp_edge *e, const struct cp_plan *next)
+{
+    struct cp_msg **state;
+    if (!e->state[0]) {
+        return CP_OK;
+    }
+    CP_TRY(new_states(e, &state));
+    cp_err err = fill_states(e, next, true, state);
+    if (!err) {
+        err = fill_states(e, next, false, state);
+        struct cp_msg **old = e->state;
+        e->state = state;
+        state = old;
+    }
+    free_states(e, state);
+    return err;
+}
+
 static cp_err decide(struct cp_edge *e, int round)
 {
     struct cp_world w = {0};
     struct cp_plan plan = {0};
     CP_TRY(cp_job_world(e->job, round, false, &w));
     cp_err err = decide_or_keep(e, &w, &plan);
+    if (!err && e->plan.n_clusters) {
+        err = regroup(e, &plan);
+    }
     if (err) {
+        cp_plan_fini(&plan);
         cp_world_fini(&w);
         return cp_fail_in(err, "round %d", round + 1);
     }
@@ -147,222 +231,9 @@ static cp_err decide(struct cp_edge *e, int round)
     plan.gen = e->plan.n_clusters ? e->plan.gen + !same_plan(&e->plan, &plan) : 1;
     cp_plan_fini(&e->plan);
     e->plan = plan;
+    e->n_replicas = cp_cast_all(&e->job->cast, &e->plan, e->replica);
     cp_world_fini(&e->world);
     e->world = w;
-    return CP_OK;
-}
-
-/* --- talking to the clusters ----------------------------------------------------------------- */
-
-/* PLAN to the control units (who pass it on) and to the edge's own stages. */
-static cp_err send_plan(struct cp_edge *e, bool resumed)
-{
-    struct cp_wire_plan head = {resumed};
-    struct cp_str text = {0};
-    cp_err err;
-    cp_str_add(&text, (const char *)&head, sizeof head);
-    CP_TRY_GOTO(err, cp_plan_to_json(&e->plan, NULL, &text), out);
-    CP_TRY_GOTO(err, cp_str_check(&text), out);
-    for (int c = 0; c < e->plan.n_clusters && !err; c++) {
-        int to[2] = {e->job->cast.cu[c], e->job->cast.head[c]};
-        for (int i = 0; i < 2 && !err; i++) {
-            err = cp_wire_send(e->net, &e->msg_mem, CP_MSG_PLAN, e->plan.gen,
-                               edge_key(CP_ANY, CP_ANY), to[i], text.p, text.len + 1);
-        }
-    }
-out:
-    cp_str_fini(&text);
-    return err;
-}
-
-/* After a resume: every block's optimizer state goes from the checkpoint to its owner. */
-static cp_err send_states(struct cp_edge *e)
-{
-    for (int c = 0; c < e->plan.n_clusters; c++) {
-        int owner[CP_BLOCKS_MAX];
-        cp_cast_owners(&e->job->cast, c, &e->plan.cluster[c], owner);
-        for (int block = 0; block < n_blocks(e); block++) {
-            struct cp_msg **m = &e->state[c * n_blocks(e) + block];
-            struct cp_msg *out = *m;
-            out->gen = e->plan.gen;
-            *m = NULL;
-            CP_TRY(cp_net_send(e->net, owner[block], out));
-        }
-    }
-    return CP_OK;
-}
-
-static cp_err scatter(struct cp_edge *e, int round)
-{
-    for (int c = 0; c < e->plan.n_clusters; c++) {
-        for (int block = 0; block < n_blocks(e); block++) {
-            int to = block == n_blocks(e) - 1 ? e->job->cast.head[c] : e->job->cast.cu[c];
-            CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_BLOCK, e->plan.gen,
-                                edge_key(round, block), to, e->block[block],
-                                block_bytes(e, block)));
-        }
-    }
-    return CP_OK;
-}
-
-static cp_err wait_any(struct cp_edge *e, enum cp_msg_type type, int from, int block,
-                       struct cp_msg **out)
-{
-    struct cp_key want = {from, CP_ANY, CP_ANY, CP_ANY, block};
-    return cp_net_wait(e->net, CP_NODE_EDGE, 1u << type, want, deadline(e), out);
-}
-
-/* --- training -------------------------------------------------------------------------------- */
-
-static void take_progress(struct cp_edge *e, int round, int c, const struct cp_wire_progress *p)
-{
-    e->cursor[c] = p->cursor;
-    e->sums[c].samples += p->samples;
-    e->sums[c].loss_sum += p->loss_sum;
-    e->sums[c].labelled += p->labelled;
-    if (e->on_step) {
-        struct cp_step_report r = {
-            round,     c, p->done, p->steps, p->labelled ? p->loss_sum / (double)p->labelled : 0,
-            p->samples};
-        e->on_step(e->arg, &r);
-    }
-}
-
-static cp_err train(struct cp_edge *e, int round)
-{
-    int open = e->job->cast.n_clusters;
-    memset(e->sums, 0, (size_t)open * sizeof *e->sums);
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        struct cp_wire_train t = {round, e->cursor[c]};
-        CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_TRAIN, e->plan.gen, edge_key(round, CP_ANY),
-                            e->job->cast.cu[c], &t, sizeof t));
-    }
-    int64_t end = deadline(e); /* one for all steps of the round */
-    while (open > 0) {
-        struct cp_msg *m;
-        struct cp_wire_progress p = {0};
-        struct cp_key any = {CP_ANY, CP_ANY, CP_ANY, CP_ANY, CP_ANY};
-        CP_TRY(cp_net_wait(e->net, CP_NODE_EDGE, 1u << CP_MSG_PROGRESS, any, end, &m));
-        int c = e->job->cast.node[m->key.from].cluster;
-        CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &p, sizeof p));
-        take_progress(e, round, c, &p);
-        open -= p.done == p.steps;
-    }
-    return CP_OK;
-}
-
-/* --- averaging ------------------------------------------------------------------------------- */
-
-/* One block of every cluster, in cluster order. If nobody has any weight the model is unchanged. */
-static cp_err average_block(struct cp_edge *e, int block, const double *weights, bool change)
-{
-    cp_fedavg_begin(&e->avg, cp_shape_params(&e->job->shape, block, block));
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        struct cp_msg *m;
-        int from = block == n_blocks(e) - 1 ? e->job->cast.head[c] : e->job->cast.cu[c];
-        CP_TRY(wait_any(e, CP_MSG_BLOCK, from, block, &m));
-        cp_err err =
-            m->bytes == block_bytes(e, block)
-                ? cp_fedavg_add(&e->avg, weights[c], m->payload)
-                : cp_fail(CP_E_PROTO, "%zu bytes, %zu expected", m->bytes, block_bytes(e, block));
-        cp_msg_free(m);
-        if (err) {
-            return cp_fail_in(err, "block %d of cluster %s", block, e->job->base.cluster[c].name);
-        }
-    }
-    if (change) {
-        cp_fedavg_finish(&e->avg, e->block[block]);
-    }
-    return CP_OK;
-}
-
-static cp_err average(struct cp_edge *e)
-{
-    double size[CP_CLUSTERS_MAX], weights[CP_CLUSTERS_MAX], total = 0;
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        bool by_data = e->job->config->fed.weights == CP_WEIGHTS_DATA;
-        double trained = (double)e->sums[c].samples;
-        size[c] = trained > 0 && by_data ? e->job->base.cluster[c].data_size : trained;
-    }
-    cp_fedavg_weights(size, e->job->cast.n_clusters, weights);
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        total += weights[c];
-    }
-    if (!(total > 0)) {
-        cp_log(CP_LOG_WARN, "no cluster trained in this round: the model is unchanged");
-    }
-    for (int block = 0; block < n_blocks(e); block++) {
-        CP_TRY(average_block(e, block, weights, total > 0));
-    }
-    return CP_OK;
-}
-
-static cp_err take_states(struct cp_edge *e)
-{
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        for (int block = 0; block < n_blocks(e); block++) {
-            int from = block == n_blocks(e) - 1 ? e->job->cast.head[c] : e->job->cast.cu[c];
-            CP_TRY(wait_any(e, CP_MSG_STATE, from, block, &e->state[c * n_blocks(e) + block]));
-        }
-    }
-    return CP_OK;
-}
-
-static cp_err take_reports(struct cp_edge *e)
-{
-    for (int i = CP_NODE_EDGE + 1; i < e->job->cast.n_nodes; i++) {
-        struct cp_msg *m;
-        CP_TRY(wait_any(e, CP_MSG_REPORT, i, CP_ANY, &m));
-        CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &e->node[i].last, sizeof e->node[i].last));
-        e->node[i].seen = true;
-    }
-    return CP_OK;
-}
-
-static cp_err collect(struct cp_edge *e, int round, bool with_state)
-{
-    struct cp_wire_collect want = {with_state};
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        int to[2] = {e->job->cast.cu[c], e->job->cast.head[c]};
-        for (int i = 0; i < 2; i++) {
-            CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_COLLECT, e->plan.gen,
-                                edge_key(round, CP_ANY), to[i], &want, sizeof want));
-        }
-    }
-    CP_TRY(average(e));
-    if (with_state) {
-        CP_TRY(take_states(e));
-    }
-    return take_reports(e);
-}
-
-/* --- evaluating ------------------------------------------------------------------------------ */
-
-static cp_err evaluate(struct cp_edge *e, int round, bool full, struct cp_score *score)
-{
-    int clusters = e->job->cast.n_clusters;
-    int64_t n = e->job->heldout.n, most = e->job->config->eval.max_samples;
-    int64_t count = !full && most > 0 && most < n ? most : n;
-    double loss_sum = 0;
-    int64_t labelled = 0;
-    *score = (struct cp_score){.samples = count};
-    for (int c = 0; c < clusters; c++) {
-        struct cp_wire_eval w = {count * c / clusters, 0};
-        w.count = count * (c + 1) / clusters - w.first;
-        CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_EVAL, e->plan.gen, edge_key(round, CP_ANY),
-                            e->job->cast.cu[c], &w, sizeof w));
-    }
-    for (int c = 0; c < clusters; c++) {
-        struct cp_msg *m;
-        struct cp_wire_score s = {0};
-        CP_TRY(wait_any(e, CP_MSG_SCORE, e->job->cast.cu[c], CP_ANY, &m));
-        CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &s, sizeof s));
-        loss_sum += s.loss_sum;
-        labelled += s.labelled;
-        score->correct += s.correct;
-    }
-    score->samples = labelled;
-    score->loss = labelled ? loss_sum / (double)labelled : 0;
     return CP_OK;
 }
 
@@ -416,12 +287,7 @@ static cp_err finish_training(struct cp_edge *e, struct finished *f)
     f->decision = e->decision;
     f->kept = e->kept;
     memcpy(f->note, e->note, sizeof f->note);
-    struct cp_edge_sums all = {0};
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        all.loss_sum += e->sums[c].loss_sum;
-        all.labelled += e->sums[c].labelled;
-        all.samples += e->sums[c].samples;
-    }
+    struct cp_edge_sums all = cp_talk_sums(e);
     f->train_loss = all.labelled ? all.loss_sum / (double)all.labelled : 0;
     f->samples = all.samples;
     return account(e, &f->sim);
@@ -462,9 +328,9 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
     bool last = round + 1 == c->fed.rounds;
     int64_t t0 = cp_now_ns();
     struct cp_score score;
-    CP_TRY(train(e, round));
+    CP_TRY(cp_talk_train(e, round));
     *saved = last || wants_stop(e) || (round + 1) % c->run.save_every == 0;
-    CP_TRY(collect(e, round, *saved));
+    CP_TRY(cp_talk_collect(e, round, *saved));
     CP_TRY(finish_training(e, f));
     /* Without a valid plan for the next round this one is still evaluated and saved. */
     char why[sizeof e->note] = "";
@@ -473,10 +339,10 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
     if (stuck) {
         cp_text_copy(why, sizeof why, cp_err_text());
     } else if (!last) {
-        CP_TRY(send_plan(e, false));
+        CP_TRY(cp_talk_plan(e, false));
     }
-    CP_TRY(scatter(e, round));
-    CP_TRY(evaluate(e, round, last, &score));
+    CP_TRY(cp_talk_scatter(e, round));
+    CP_TRY(cp_talk_evaluate(e, round, last, &score));
     CP_TRY(report(e, round, f, &score, last, t0));
     if (*saved && e->on_save) {
         CP_TRY(e->on_save(e->arg, e, round + 1));
@@ -498,12 +364,12 @@ static cp_err begin(struct cp_edge *e)
     } else {
         CP_TRY(decide(e, e->start_round));
     }
-    CP_TRY(send_plan(e, resumed));
+    CP_TRY(cp_talk_plan(e, resumed));
     if (resumed && e->job->config->fed.moments == CP_MOMENTS_KEEP) {
-        CP_TRY(send_states(e));
+        CP_TRY(cp_talk_states(e));
     }
     drop_states(e); /* loaded, but of no use where moments start at zero in every round */
-    return scatter(e, e->start_round);
+    return cp_talk_scatter(e, e->start_round);
 }
 
 static cp_err run_rounds(struct cp_edge *e, int *rounds_done)
@@ -531,9 +397,5 @@ cp_err cp_edge_run(struct cp_edge *e, int *rounds_done)
         drop_states(e); /* they are counted in the accounts of members */
         return err;
     }
-    for (int i = CP_NODE_EDGE + 1; i < e->job->cast.n_nodes; i++) {
-        CP_TRY(cp_wire_send(e->net, &e->msg_mem, CP_MSG_QUIT, e->plan.gen, edge_key(CP_ANY, CP_ANY),
-                            i, NULL, 0));
-    }
-    return CP_OK;
+    return cp_talk_quit(e);
 }

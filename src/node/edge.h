@@ -16,7 +16,7 @@
 
 struct cp_step_report {
     int round, cluster;
-    int32_t done, steps; /* local steps of the cluster in this round */
+    int32_t done, steps; /* local steps that all replicas of the cluster have made in this round */
     double loss;         /* mean over the step's labelled samples */
     int64_t samples;     /* of the step */
 };
@@ -60,15 +60,19 @@ struct cp_edge {
     struct cp_world world, mean;
     struct cp_queues queues, seen_queues;
     struct cp_decision decision;
+    struct cp_replica *replica; /* [n_replicas] of plan */
+    int n_replicas;
     struct cp_wire_cursor *cursor; /* [n_clusters] */
-    struct cp_msg **state;         /* [n_clusters * n_blocks], optimizer state for a checkpoint */
-    struct cp_node_report *node;   /* [n_nodes] */
-    int start_round;               /* > 0: resumed, state[] holds what the owners get */
+    struct cp_msg **state;       /* [n_replicas * n_blocks] optimizer state of plan's replicas, for
+                                    a checkpoint; all NULL where none is asked for */
+    struct cp_node_report *node; /* [n_nodes] */
+    int start_round;             /* > 0: resumed, state[] holds what the owners get */
     bool decided; /* plan is that of the next round, else still that of the last one */
     struct cp_edge_sums {
         double loss_sum;
         int64_t labelled, samples;
-    } * sums; /* [n_clusters] of the round; added in cluster order, whoever was faster */
+    } * sums; /* [n_replicas * H] steps of the round; added in their order, whoever was faster */
+    int32_t *done; /* [n_replicas] steps made; -1: not heard of */
     struct cp_move *move;
     int n_moves, max_moves;
     bool kept;
@@ -85,6 +89,9 @@ struct cp_edge {
 /* The model starts from the seed. */
 CP_NODISCARD cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *net);
 void cp_edge_fini(struct cp_edge *e);
+
+/* Zero state for every replica of e->plan, for a checkpoint to be read into. */
+CP_NODISCARD cp_err cp_edge_new_states(struct cp_edge *e);
 
 /* All rounds from start_round on. *rounds_done tells how many are complete when it returns; a wish
  * to stop ends it with CP_OK after a saved round. Members are told to QUIT when it succeeds. */

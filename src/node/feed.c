@@ -1,6 +1,7 @@
 #include "node/feed.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 cp_err cp_feed_init(struct cp_feed *f, const struct cp_job *job, int cluster, struct cp_mem *mem)
 {
@@ -78,7 +79,7 @@ static void fill(struct cp_feed *f, const struct cp_tokens *tokens, int64_t n, i
     }
 }
 
-cp_err cp_feed_train(struct cp_feed *f, int m)
+cp_err cp_feed_train(struct cp_feed *f, int m, int index, int of)
 {
     int64_t want = cp_job_step_samples(f->job, m), got;
     cp_batcher_next(&f->batcher, want, f->sample, &got);
@@ -86,7 +87,9 @@ cp_err cp_feed_train(struct cp_feed *f, int m)
         CP_TRY(cp_batcher_seek(&f->batcher, f->batcher.epoch + 1, 0));
         cp_batcher_next(&f->batcher, want, f->sample, &got);
     }
-    fill(f, &f->job->train, got, m);
+    int64_t from = got * index / of, to = got * (index + 1) / of;
+    memmove(f->sample, f->sample + from, (size_t)(to - from) * sizeof f->sample[0]);
+    fill(f, &f->job->train, to - from, (m + of - 1) / of);
     return CP_OK;
 }
 

@@ -2,7 +2,9 @@
  * feed: batches of one cluster as micro-batches, ready for the embedding.
  *
  * A batch does not go over the end of an epoch: the last one of a pass is smaller, and its loss is
- * normalised by its own samples.
+ * normalised by its own samples. Where a cluster trains several replicas, each takes an even part
+ * of every batch, and the cursors of all stand where the cluster's stands: so whoever leads, the
+ * samples of a step are the same.
  */
 #ifndef CP_NODE_FEED_H
 #define CP_NODE_FEED_H
@@ -35,8 +37,9 @@ void cp_feed_fini(struct cp_feed *f);
 CP_NODISCARD cp_err cp_feed_seek(struct cp_feed *f, struct cp_wire_cursor cursor);
 struct cp_wire_cursor cp_feed_cursor(const struct cp_feed *f);
 
-/* The next batch of the shard in at most m micro-batches; f->n is 0 if the shard is empty. */
-CP_NODISCARD cp_err cp_feed_train(struct cp_feed *f, int m);
+/* The next batch of the shard, of m micro-batches for all replicas together, and of it the part
+ * index of `of` in at most m / of micro-batches, rounded up. f->n is 0 if this part is empty. */
+CP_NODISCARD cp_err cp_feed_train(struct cp_feed *f, int m, int index, int of);
 
 /* Samples first..first+n-1 of the evaluation order, at most CP_EVAL_MICROS micro-batches of them.
  */

@@ -50,7 +50,6 @@ cp_err cp_member_init(struct cp_member *m, const struct cp_job *job, struct cp_n
     m->stage = (struct cp_stage){
         .net = net,
         .self = self,
-        .cu = job->cast.cu[me->cluster],
         .shape = &job->shape,
         .optim = job->optim,
         .clip = job->config->train.clip,
@@ -69,7 +68,7 @@ cp_err cp_member_init(struct cp_member *m, const struct cp_job *job, struct cp_n
     } else if (me->role == CP_ROLE_CU) {
         m->mem.limit_bytes = cl->cu.mem_bytes;
     }
-    return m->role == CP_ROLE_CU ? cp_feed_init(&m->feed, job, m->cluster, &m->msg_mem) : CP_OK;
+    return CP_OK;
 }
 
 void cp_member_fini(struct cp_member *m)
@@ -79,22 +78,9 @@ void cp_member_fini(struct cp_member *m)
     cp_feed_fini(&m->feed);
 }
 
-static const struct cp_cluster_plan *my_plan(const struct cp_member *m)
+static bool leads(const struct cp_member *m)
 {
-    return &m->plan.cluster[m->cluster];
-}
-
-/* Sends a copy of a message to every device of the cluster. */
-static cp_err to_devices(struct cp_member *m, const struct cp_msg *msg)
-{
-    int first = cp_cast_device(&m->job->cast, m->cluster, 0);
-    for (int k = 0; k < m->job->base.cluster[m->cluster].n_devices; k++) {
-        struct cp_key key = msg->key;
-        key.from = m->self;
-        CP_TRY(cp_wire_send(m->net, &m->msg_mem, msg->type, msg->gen, key, first + k, msg->payload,
-                            msg->bytes));
-    }
-    return CP_OK;
+    return m->replica.n_stages > 0 && m->replica.node[0] == m->self;
 }
 
 static cp_err read_plan(struct cp_member *m, const struct cp_msg *msg, struct cp_wire_plan *head,
@@ -114,31 +100,74 @@ static cp_err read_plan(struct cp_member *m, const struct cp_msg *msg, struct cp
     return CP_OK;
 }
 
+/* Sends a copy of a message to the devices that this lead has behind it: they hear first from it,
+ * then of it, whatever the way of other messages. */
+static cp_err pass_on(struct cp_member *m, const struct cp_msg *msg)
+{
+    for (int j = 1; leads(m) && j < m->replica.n_stages; j++) {
+        int to = m->replica.node[j];
+        if (!cp_cast_behind(&m->job->cast, &m->replica, to)) {
+            continue;
+        }
+        struct cp_key key = msg->key;
+        key.from = m->self;
+        CP_TRY(cp_wire_send(m->net, &m->msg_mem, msg->type, msg->gen, key, to, msg->payload,
+                            msg->bytes));
+    }
+    return CP_OK;
+}
+
+/* The node of each block of a replica; nobody for replica -1, nowhere. */
+static void owners(const struct cp_member *m, const struct cp_plan *plan, int index, int *owner)
+{
+    struct cp_replica r;
+    if (index >= 0) {
+        cp_cast_replica(&m->job->cast, m->cluster, &plan->cluster[m->cluster], index, &r);
+    }
+    for (int block = 0; block < cp_shape_blocks(&m->job->shape); block++) {
+        owner[block] = index >= 0 ? cp_replica_owner(&r, block) : -1;
+    }
+}
+
+/* Where the moments of the part under a new plan come from, and where those of the part so far go.
+ */
+static void find_moves(const struct cp_member *m, const struct cp_plan *plan,
+                       const struct cp_replica *now, bool resumed, int *from, int *to)
+{
+    if (m->plan.n_clusters == 0) {
+        for (int block = 0; block < cp_shape_blocks(&m->job->shape); block++) {
+            from[block] = resumed ? CP_NODE_EDGE : -1;
+        }
+        owners(m, plan, -1, to);
+        return;
+    }
+    const struct cp_cluster_plan *a = &m->plan.cluster[m->cluster];
+    const struct cp_cluster_plan *b = &plan->cluster[m->cluster];
+    owners(m, &m->plan, now ? cp_cast_origin(a, b, now->index) : -1, from);
+    owners(m, plan, m->stage.seg ? cp_cast_heir(a, b, m->replica.index) : -1, to);
+}
+
 static cp_err take_plan(struct cp_member *m, const struct cp_msg *msg)
 {
     struct cp_wire_plan head = {0};
     struct cp_plan plan = {0};
     struct cp_part part;
+    struct cp_replica replica;
     int from[CP_BLOCKS_MAX], to[CP_BLOCKS_MAX];
     CP_TRY(read_plan(m, msg, &head, &plan));
     plan.gen = msg->gen;
-    if (m->role == CP_ROLE_CU) {
-        cp_err err = to_devices(m, msg);
-        if (err) {
-            cp_plan_fini(&plan);
-            return err;
-        }
-    }
-    cp_cast_owners(&m->job->cast, m->cluster, &plan.cluster[m->cluster], to);
-    if (m->plan.n_clusters) {
-        cp_cast_owners(&m->job->cast, m->cluster, my_plan(m), from);
-    }
-    for (int block = 0; block < cp_shape_blocks(&m->job->shape) && !m->plan.n_clusters; block++) {
-        from[block] = head.resumed ? CP_NODE_EDGE : -1;
-    }
     cp_cast_part(&m->job->cast, m->self, &plan, &part);
+    cp_cast_find(&m->job->cast, m->self, &plan, &replica);
+    find_moves(m, &plan, part.index < 0 ? NULL : &replica, head.resumed, from, to);
     cp_plan_fini(&m->plan);
     m->plan = plan;
+    m->replica = replica;
+    CP_TRY(pass_on(m, msg));
+    if (!leads(m)) {
+        cp_feed_fini(&m->feed);
+    } else if (!m->feed.job) {
+        CP_TRY(cp_feed_init(&m->feed, m->job, m->cluster, &m->msg_mem));
+    }
     return cp_stage_take(&m->stage, plan.gen, &part, from, to,
                          m->job->config->fed.moments == CP_MOMENTS_KEEP);
 }
@@ -155,11 +184,9 @@ static cp_err take_block(struct cp_member *m, struct cp_msg *msg)
                       cp_net_name(m->net, msg->key.from));
     } else if (m->stage.seg && cp_segment_has(m->stage.seg, block)) {
         memcpy(cp_segment_plane(m->stage.seg, block, CP_PLANE_W), msg->payload, msg->bytes);
-    } else if (m->role == CP_ROLE_CU) {
-        int owner[CP_BLOCKS_MAX];
-        cp_cast_owners(&m->job->cast, m->cluster, my_plan(m), owner);
+    } else if (leads(m)) {
         msg->key.from = m->self;
-        return cp_net_send(m->net, owner[block], msg);
+        return cp_net_send(m->net, cp_replica_owner(&m->replica, block), msg);
     } else {
         err = cp_fail(CP_E_PROTO, "%s: block %d from %s is not mine in plan %u",
                       cp_net_name(m->net, m->self), block, cp_net_name(m->net, msg->key.from),
@@ -201,21 +228,22 @@ static cp_err send_report(struct cp_member *m)
                         sizeof r);
 }
 
-/* Blocks go up in shape order: own ones are sent, a control unit then passes on its devices'. */
+/* Blocks go up in shape order: own ones are sent, a lead then passes on those of other devices. */
 static cp_err send_up(struct cp_member *m, enum cp_msg_type type)
 {
-    int owner[CP_BLOCKS_MAX];
-    int to = m->role == CP_ROLE_DEVICE ? m->stage.cu : CP_NODE_EDGE;
+    const struct cp_cast *cast = &m->job->cast;
+    const struct cp_replica *r = &m->replica;
     for (int block = m->stage.part.first; block <= m->stage.part.last; block++) {
-        CP_TRY(send_block(m, type, block, to));
+        int carrier = cp_cast_carrier(cast, r, block);
+        CP_TRY(send_block(m, type, block, carrier == m->self ? CP_NODE_EDGE : carrier));
     }
-    if (m->role != CP_ROLE_CU) {
-        return CP_OK;
-    }
-    cp_cast_owners(&m->job->cast, m->cluster, my_plan(m), owner);
-    for (int block = 1; block <= m->job->shape.layers; block++) {
+    for (int block = 0; leads(m) && block < cp_shape_blocks(&m->job->shape); block++) {
+        int owner = cp_replica_owner(r, block);
+        if (owner == m->self || cp_cast_carrier(cast, r, block) != m->self) {
+            continue;
+        }
         struct cp_msg *msg;
-        struct cp_key want = {owner[block], CP_ANY, CP_ANY, CP_ANY, block};
+        struct cp_key want = {owner, CP_ANY, CP_ANY, CP_ANY, block};
         CP_TRY(cp_net_wait(m->net, m->self, 1u << type, want,
                            cp_deadline_ns(m->job->config->net.wait_s), &msg));
         msg->key.from = m->self;
@@ -227,7 +255,7 @@ static cp_err send_up(struct cp_member *m, enum cp_msg_type type)
 static cp_err collect(struct cp_member *m, struct cp_msg *msg)
 {
     struct cp_wire_collect c = {0};
-    cp_err err = m->role == CP_ROLE_CU ? to_devices(m, msg) : CP_OK;
+    cp_err err = pass_on(m, msg);
     if (err) {
         cp_msg_free(msg);
         return err;
@@ -253,6 +281,12 @@ static cp_err run_step(struct cp_member *m, struct cp_msg *msg)
     return cp_stage_run(&m->stage, &step, NULL, &result);
 }
 
+static cp_err fail_lead(const struct cp_member *m, enum cp_msg_type type)
+{
+    return cp_fail(CP_E_PROTO, "%s: %s, but it leads no replica in plan %u",
+                   cp_net_name(m->net, m->self), cp_msg_name(type), m->plan.gen);
+}
+
 static cp_err answer(struct cp_member *m, struct cp_msg *msg)
 {
     cp_err err;
@@ -272,20 +306,18 @@ static cp_err answer(struct cp_member *m, struct cp_msg *msg)
         return collect(m, msg);
     case CP_MSG_TRAIN:
         CP_TRY(cp_wire_take(m->net, m->self, msg, &train, sizeof train));
-        return cp_cu_train(m, &train);
+        return leads(m) ? cp_lead_train(m, &train) : fail_lead(m, CP_MSG_TRAIN);
     default: /* EVAL: the wait below admits nothing else */
         CP_TRY(cp_wire_take(m->net, m->self, msg, &eval, sizeof eval));
-        return cp_cu_eval(m, &eval, round);
+        return leads(m) ? cp_lead_eval(m, &eval, round) : fail_lead(m, CP_MSG_EVAL);
     }
 }
 
 static cp_err loop(struct cp_member *m)
 {
     uint32_t types = 1u << CP_MSG_PLAN | 1u << CP_MSG_BLOCK | 1u << CP_MSG_STEP |
-                     1u << CP_MSG_COLLECT | 1u << CP_MSG_QUIT;
-    if (m->role == CP_ROLE_CU) {
-        types |= 1u << CP_MSG_TRAIN | 1u << CP_MSG_EVAL;
-    }
+                     1u << CP_MSG_COLLECT | 1u << CP_MSG_TRAIN | 1u << CP_MSG_EVAL |
+                     1u << CP_MSG_QUIT;
     struct cp_key any = {CP_ANY, CP_ANY, CP_ANY, CP_ANY, CP_ANY};
     for (;;) {
         struct cp_msg *msg;

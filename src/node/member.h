@@ -1,8 +1,9 @@
 /*
- * member: the thread of a control unit, a device, or the edge server's stage of a cluster.
+ * member: the thread of a control unit, a device, or a stage of a cluster on the edge server.
  *
- * It answers messages until QUIT. All three are stages; the control unit also draws batches,
- * announces steps and passes on what the edge sends to its cluster.
+ * It answers messages until QUIT. All three are stages of a replica, or stand by; the lead of a
+ * replica also draws batches, announces steps, and passes on weights between the edge server and
+ * the replica's other stages.
  */
 #ifndef CP_NODE_MEMBER_H
 #define CP_NODE_MEMBER_H
@@ -18,8 +19,9 @@ struct cp_member {
     enum cp_role role;
     struct cp_mem mem, msg_mem;
     struct cp_stage stage;
-    struct cp_plan plan; /* in force; n_clusters 0 before the first */
-    struct cp_feed feed; /* control unit only */
+    struct cp_plan plan;       /* in force; n_clusters 0 before the first */
+    struct cp_replica replica; /* this node's; all zero while it stands by */
+    struct cp_feed feed;       /* of a lead; else all zero */
 };
 
 CP_NODISCARD cp_err cp_member_init(struct cp_member *m, const struct cp_job *job,
@@ -39,8 +41,8 @@ CP_NODISCARD cp_err cp_wire_send(struct cp_net *net, struct cp_mem *mem, enum cp
                                  uint32_t gen, struct cp_key key, int to, const void *payload,
                                  size_t bytes);
 
-/* Control unit only (cu.c). */
-CP_NODISCARD cp_err cp_cu_train(struct cp_member *m, const struct cp_wire_train *t);
-CP_NODISCARD cp_err cp_cu_eval(struct cp_member *m, const struct cp_wire_eval *e, int round);
+/* A lead only (lead.c). */
+CP_NODISCARD cp_err cp_lead_train(struct cp_member *m, const struct cp_wire_train *t);
+CP_NODISCARD cp_err cp_lead_eval(struct cp_member *m, const struct cp_wire_eval *e, int round);
 
 #endif

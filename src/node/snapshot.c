@@ -13,11 +13,11 @@ static int n_blocks(const struct cp_edge *e)
     return cp_shape_blocks(&e->job->shape);
 }
 
-/* --- optimizer state: one tensor per parameter, moment and cluster --------------------------- */
+/* --- optimizer state: one tensor per parameter, moment and replica --------------------------- */
 
 struct moments {
     struct cp_ckpt_tensor *tensor;
-    char (*name)[CP_NAME_MAX + 64];
+    char (*name)[CP_NODE_NAME + CP_NAME_MAX + 16];
     size_t n;
 };
 
@@ -28,27 +28,34 @@ static void moments_fini(struct moments *m)
 }
 
 /* The payload of a block's state: step count, then the moments (pipe/migrate.c). */
-static float *plane_of(const struct cp_edge *e, int cluster, int block, int plane)
+static float *plane_of(const struct cp_edge *e, int replica, int block, int plane)
 {
-    char *p = e->state[cluster * n_blocks(e) + block]->payload;
+    char *p = e->state[replica * n_blocks(e) + block]->payload;
     size_t params = (size_t)cp_shape_params(&e->job->shape, block, block);
     return (float *)(void *)(p + sizeof(int64_t) + (size_t)plane * params * sizeof(float));
 }
 
-static void add_block(struct moments *m, const struct cp_edge *e, int cluster, int block)
+/* "c1", or where its devices have replicas of their own "c1.d2". */
+static const char *replica_name(const struct cp_edge *e, int replica)
+{
+    const struct cp_replica *r = &e->replica[replica];
+    return r->device < 0 ? e->job->base.cluster[r->cluster].name : e->job->cast.names[r->node[0]];
+}
+
+static void add_block(struct moments *m, const struct cp_edge *e, int replica, int block)
 {
     static const char *const SUFFIX[] = {"exp_avg", "exp_avg_sq"};
     struct cp_tensor_info info[CP_BLOCK_TENSORS_MAX];
     int n = cp_shape_tensors(&e->job->shape, block, info);
     for (int plane = 0; plane < cp_optim_words(e->job->optim.kind); plane++) {
         for (int i = 0; i < n; i++, m->n++) {
-            snprintf(m->name[m->n], sizeof m->name[0], "%.31s.%.95s.%s",
-                     e->job->base.cluster[cluster].name, info[i].name, SUFFIX[plane]);
+            snprintf(m->name[m->n], sizeof m->name[0], "%.65s.%.95s.%s", replica_name(e, replica),
+                     info[i].name, SUFFIX[plane]);
             m->tensor[m->n] = (struct cp_ckpt_tensor){
                 .name = m->name[m->n],
                 .rank = info[i].rank,
                 .dims = {info[i].dims[0], info[i].dims[1]},
-                .data = plane_of(e, cluster, block, plane) + info[i].offset,
+                .data = plane_of(e, replica, block, plane) + info[i].offset,
             };
         }
     }
@@ -57,7 +64,7 @@ static void add_block(struct moments *m, const struct cp_edge *e, int cluster, i
 /* Views into e->state, which must be complete. */
 static cp_err moments_init(struct moments *m, const struct cp_edge *e)
 {
-    size_t most = (size_t)e->job->cast.n_clusters * (size_t)n_blocks(e) * CP_BLOCK_TENSORS_MAX * 2;
+    size_t most = (size_t)e->n_replicas * (size_t)n_blocks(e) * CP_BLOCK_TENSORS_MAX * 2;
     *m = (struct moments){0};
     CP_TRY(cp_mem_array(NULL, most, sizeof *m->tensor, &m->tensor));
     cp_err err = cp_mem_array(NULL, most, sizeof *m->name, &m->name);
@@ -65,17 +72,27 @@ static cp_err moments_init(struct moments *m, const struct cp_edge *e)
         moments_fini(m);
         return err;
     }
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
+    for (int r = 0; r < e->n_replicas; r++) {
         for (int block = 0; block < n_blocks(e); block++) {
-            add_block(m, e, c, block);
+            add_block(m, e, r, block);
         }
     }
     return CP_OK;
 }
 
-static int64_t *steps_of(const struct cp_edge *e, int cluster, int block)
+/* Optimizer steps of a block; the blocks of a cluster's replicas lie one after another. */
+static int64_t *steps_of(const struct cp_edge *e, int cluster, int i)
 {
-    return e->state[cluster * n_blocks(e) + block]->payload;
+    int r = 0;
+    while (e->replica[r].cluster != cluster) {
+        r++;
+    }
+    return e->state[r * n_blocks(e) + i]->payload;
+}
+
+static int n_steps(const struct cp_edge *e, int cluster)
+{
+    return cp_cast_replicas(&e->plan.cluster[cluster]) * n_blocks(e);
 }
 
 /* --- trainer_state.json ---------------------------------------------------------------------- */
@@ -86,8 +103,8 @@ static json_t *cluster_state(const struct cp_edge *e, int c)
     for (int k = 0; k <= e->job->base.cluster[c].n_devices; k++) {
         json_array_append_new(energy, json_real(e->queues.energy[c][k]));
     }
-    for (int block = 0; block < n_blocks(e); block++) {
-        json_array_append_new(steps, json_integer(*steps_of(e, c, block)));
+    for (int i = 0; i < n_steps(e, c); i++) {
+        json_array_append_new(steps, json_integer(*steps_of(e, c, i)));
     }
     return json_pack("{s:s, s:I, s:I, s:o, s:o}", "name", e->job->base.cluster[c].name, "epoch",
                      (json_int_t)e->cursor[c].epoch, "position", (json_int_t)e->cursor[c].position,
@@ -282,19 +299,6 @@ static cp_err fail_state(const char *dir, const char *what)
     return cp_fail(CP_E_CKPT, "%s/trainer_state.json: %s", dir, what);
 }
 
-static cp_err new_states(struct cp_edge *e)
-{
-    for (int c = 0; c < e->job->cast.n_clusters; c++) {
-        for (int block = 0; block < n_blocks(e); block++) {
-            struct cp_key key = {CP_NODE_EDGE, CP_ANY, CP_ANY, CP_ANY, block};
-            CP_TRY(cp_msg_new(&e->msg_mem, CP_MSG_STATE, 0, key,
-                              cp_state_bytes(&e->job->shape, block, e->job->optim.kind),
-                              &e->state[c * n_blocks(e) + block]));
-        }
-    }
-    return CP_OK;
-}
-
 static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json_t *j)
 {
     const char *name = NULL;
@@ -304,9 +308,9 @@ static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json
                     "position", &position, "queue_energy", &energy, "optimizer_steps",
                     &steps) != 0 ||
         json_array_size(energy) != (size_t)e->job->base.cluster[c].n_devices + 1 ||
-        json_array_size(steps) != (size_t)n_blocks(e) || epoch < 0 || position < 0) {
+        json_array_size(steps) != (size_t)n_steps(e, c) || epoch < 0 || position < 0) {
         return fail_state(dir, "a cluster is malformed, or has other devices or layers than the "
-                               "configuration");
+                               "configuration or the plan");
     }
     if (strcmp(name, e->job->base.cluster[c].name) != 0) {
         return fail_state(dir, "the clusters have other names than in the configuration");
@@ -315,8 +319,8 @@ static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json
     for (size_t k = 0; k < json_array_size(energy); k++) {
         e->queues.energy[c][k] = json_number_value(json_array_get(energy, k));
     }
-    for (int block = 0; block < n_blocks(e); block++) {
-        *steps_of(e, c, block) = json_integer_value(json_array_get(steps, (size_t)block));
+    for (int i = 0; i < n_steps(e, c); i++) {
+        *steps_of(e, c, i) = json_integer_value(json_array_get(steps, (size_t)i));
     }
     return CP_OK;
 }
@@ -328,7 +332,8 @@ static bool is_move(const struct cp_edge *e, const struct cp_move *m)
         return false;
     }
     int devices = e->job->base.cluster[m->cluster].n_devices;
-    return m->from >= 0 && m->from < devices && m->to >= 0 && m->to < devices;
+    return m->from >= CP_OWNER_EDGE && m->from < devices && m->to >= CP_OWNER_EDGE &&
+           m->to < devices && m->from != m->to;
 }
 
 static cp_err load_moves(const char *dir, struct cp_edge *e, const json_t *list)
@@ -447,7 +452,7 @@ cp_err cp_snapshot_load(const char *dir, struct cp_edge *e, struct cp_str *log_j
     CP_TRY(check_shape(dir, e));
     CP_TRY(cp_ckpt_load_blocks(dir, &e->job->shape, e->block, false));
     CP_TRY(load_plan(dir, e));
-    CP_TRY(new_states(e));
+    CP_TRY(cp_edge_new_states(e));
     CP_TRY(read_json(dir, "trainer_state.json", &doc));
     cp_err err = load_state(dir, e, doc, log_json);
     json_decref(doc);

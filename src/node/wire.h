@@ -21,25 +21,25 @@ struct cp_wire_cursor {
     int64_t epoch, position;
 };
 
-/* TRAIN, edge -> control unit. */
+/* TRAIN, edge -> the lead of every replica; the cursor is the cluster's. */
 struct cp_wire_train {
     int32_t round;
     struct cp_wire_cursor cursor;
 };
 
-/* STEP, control unit -> stages: struct cp_step as it is; control units and devices of one program
- * version share it (the network protocol fixes its layout). */
+/* STEP, lead -> stages: struct cp_step as it is; nodes of one program version share it (the network
+ * protocol fixes its layout). */
 
-/* PROGRESS, control unit -> edge, after every step; steps == done ends the round of the cluster. */
+/* PROGRESS, lead -> edge, after every step; steps == done ends the round of the replica. */
 struct cp_wire_progress {
     int32_t done, steps;
-    int64_t samples; /* of this step */
+    int64_t samples; /* of this step, in this replica */
     double loss_sum, grad_norm;
     int64_t labelled, correct;
     struct cp_wire_cursor cursor;
 };
 
-/* COLLECT, edge -> control unit and head, control unit -> devices. */
+/* COLLECT, edge -> all; a lead passes it on, as PLAN, to the devices behind it. */
 struct cp_wire_collect {
     int32_t with_state; /* moments and step counts too, for a checkpoint */
 };
@@ -50,12 +50,12 @@ struct cp_wire_report {
     int64_t mem_peak_bytes, mem_model_bytes, msg_peak_bytes, sent_bytes;
 };
 
-/* EVAL, edge -> control unit: held-out samples first..first+count-1 of the evaluation order. */
+/* EVAL, edge -> lead: held-out samples first..first+count-1 of the evaluation order. */
 struct cp_wire_eval {
     int64_t first, count;
 };
 
-/* SCORE, control unit -> edge. */
+/* SCORE, lead -> edge. */
 struct cp_wire_score {
     double loss_sum;
     int64_t labelled, correct;

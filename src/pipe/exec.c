@@ -45,6 +45,11 @@ static void put_event(const struct cp_stage *st, const struct cp_step *step, con
     }
 }
 
+static int lead(const struct cp_stage *st)
+{
+    return st->part.node[0];
+}
+
 static cp_err wait_from(struct cp_stage *st, enum cp_msg_type type, const struct cp_step *step,
                         int from, int micro, struct cp_msg **out)
 {
@@ -224,7 +229,7 @@ static cp_err send_norm(struct cp_stage *st, const struct cp_step *step,
     for (int i = 0; i < count; i++) {
         r->norm2[i] = cp_segment_norm2(st->seg, st->part.first + i);
     }
-    return cp_net_send(st->net, st->cu, m);
+    return cp_net_send(st->net, lead(st), m);
 }
 
 /* Takes one report; in training (norm2 not NULL) it must begin with block *next, so that every
@@ -285,7 +290,7 @@ static cp_err fail_nonfinite(const struct cp_stage *st, const struct cp_step *st
                    step->round + 1, step->step + 1, block, cp_net_name(st->net, node), hint);
 }
 
-/* The control unit's side. Norm terms are added in block order, whatever the cut (B17). */
+/* The lead's side. Norm terms are added in block order, whatever the cut (B17). */
 static cp_err decide_commit(struct cp_stage *st, const struct cp_step *step,
                             struct cp_step_result *out, struct commit *c)
 {
@@ -324,7 +329,7 @@ static cp_err send_commit(struct cp_stage *st, const struct cp_step *step, const
 static cp_err recv_commit(struct cp_stage *st, const struct cp_step *step, struct commit *c)
 {
     struct cp_msg *m;
-    CP_TRY(wait_from(st, CP_MSG_COMMIT, step, st->cu, CP_ANY, &m));
+    CP_TRY(wait_from(st, CP_MSG_COMMIT, step, lead(st), CP_ANY, &m));
     cp_err err = CP_OK;
     if (m->bytes == sizeof *c) {
         memcpy(c, m->payload, sizeof *c);
@@ -340,7 +345,7 @@ static cp_err op_step(struct cp_stage *st, const struct cp_step *step, struct cp
     struct commit c;
     cp_err refused = CP_OK;
     CP_TRY(send_norm(st, step, &out->head));
-    if (st->self == st->cu) {
+    if (st->self == lead(st)) {
         refused = decide_commit(st, step, out, &c);
         if (refused != CP_OK && refused != CP_E_NONFINITE) {
             return refused;
@@ -415,7 +420,7 @@ static cp_err run_op(struct cp_stage *st, const struct cp_step *step, const stru
     return err;
 }
 
-/* An evaluation has no STEP: the head's sums go to the control unit, which waits for them, so that
+/* An evaluation has no STEP: the head's sums go to the lead, which waits for them, so that
  * at most one such list is under way. */
 static cp_err end_evaluation(struct cp_stage *st, const struct cp_step *step,
                              struct cp_step_result *out)
@@ -423,7 +428,7 @@ static cp_err end_evaluation(struct cp_stage *st, const struct cp_step *step,
     if (st->part.index == st->part.n_stages - 1) {
         CP_TRY(send_norm(st, step, &out->head));
     }
-    if (st->self == st->cu) {
+    if (st->self == lead(st)) {
         out->head = (struct cp_head_result){0};
         int last = st->part.node[st->part.n_stages - 1];
         return take_report(st, step, last, NULL, NULL, NULL, &out->head);

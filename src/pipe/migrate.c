@@ -45,6 +45,9 @@ void cp_state_unpack(struct cp_segment *seg, const struct cp_shape *s, int block
 static cp_err send_states(struct cp_stage *st, uint32_t gen, const int *to)
 {
     for (int block = st->part.first; block <= st->part.last; block++) {
+        if (to[block] < 0) {
+            continue;
+        }
         struct cp_msg *m;
         struct cp_key key = {st->self, CP_ANY, CP_ANY, CP_ANY, block};
         CP_TRY(cp_msg_new(st->msg_mem, CP_MSG_STATE, gen, key,
@@ -110,10 +113,16 @@ static cp_err new_held(struct cp_stage *st, int slots)
     return CP_OK;
 }
 
-static bool same_arenas(const struct cp_stage *st, const struct cp_part *part)
+/* The same arenas, and nothing in them goes elsewhere or comes from elsewhere. */
+static bool stays(const struct cp_stage *st, const struct cp_part *part, const int *from,
+                  const int *to)
 {
-    return st->seg && st->part.first == part->first && st->part.last == part->last &&
-           st->part.slots == part->slots;
+    bool same = st->seg && st->part.first == part->first && st->part.last == part->last &&
+                st->part.slots == part->slots;
+    for (int block = part->first; same && block <= part->last; block++) {
+        same = from[block] == st->self && to[block] == st->self;
+    }
+    return same;
 }
 
 cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *part, const int *from,
@@ -121,7 +130,7 @@ cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *pa
 {
     assert(part->last < CP_BLOCKS_MAX);
     cp_net_fence(st->net, st->self, gen);
-    if (same_arenas(st, part)) {
+    if (stays(st, part, from, to)) {
         st->gen = gen;
         st->part = *part;
         st->ops_micros = 0; /* stage numbers may have changed */

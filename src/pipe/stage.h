@@ -1,9 +1,11 @@
 /*
  * stage: a node's place in the pipeline, and the executor of its op list.
  *
- * Control unit (embedding), device (encoder segment) and edge server (head) run the same executor
- * over a range of one block list; a role is only who coordinates. The executor allocates nothing on
- * the training path but messages: a segment's arenas are taken when a plan is taken over.
+ * Control unit, device and edge server run the same executor over a range of one block list; a role
+ * is only who coordinates. The node of the first stage, which embeds, is the lead of the pipeline:
+ * norms go to it, and it decides whether a step is made. A pipeline may have a single stage, which
+ * is both first and last. The executor allocates nothing on the training path but messages: a
+ * segment's arenas are taken when a plan is taken over.
  */
 #ifndef CP_PIPE_STAGE_H
 #define CP_PIPE_STAGE_H
@@ -22,7 +24,7 @@ struct cp_part {
     int first, last;         /* blocks */
     int slots;               /* >= 1 */
     int index, n_stages;     /* stage number (-1: stand-by), stages of the pipeline */
-    int node[CP_STAGES_MAX]; /* node id of every stage */
+    int node[CP_STAGES_MAX]; /* node id of every stage; node[0] is the lead */
 };
 
 /* What a stage keeps of a micro-batch between its forward and its backward, per slot. On the stage
@@ -36,7 +38,7 @@ struct cp_held {
 struct cp_stage {
     /* set once */
     struct cp_net *net;
-    int self, cu; /* node ids: this node, the cluster's control unit */
+    int self; /* node id */
     const struct cp_shape *shape;
     struct cp_optim optim;
     double clip;
@@ -75,8 +77,8 @@ struct cp_step {
 };
 
 struct cp_step_result {
-    struct cp_head_result head; /* sums over the step; on the control unit and the head's stage */
-    double grad_norm;           /* control unit, training only */
+    struct cp_head_result head; /* sums over the step; on the lead and the head's stage */
+    double grad_norm;           /* lead, training only */
 };
 
 /* Takes a part of plan generation gen. The state (moments, step counts) of every block held so far
@@ -84,12 +86,13 @@ struct cp_step_result {
  * ones taken, and the state of every block of the new part is received from its old owner. So a
  * node never holds two segments, and what it counts stays equal to the size function. Weights are
  * zero afterwards: they come with the scatter. from[block], to[block]: node ids of old and new
- * owners, from < 0: nobody, state starts at zero. keep false: moments start at zero everywhere. */
+ * owners; from < 0: nobody, state starts at zero; to < 0: nobody, it is dropped. keep false:
+ * moments start at zero everywhere. */
 CP_NODISCARD cp_err cp_stage_take(struct cp_stage *st, uint32_t gen, const struct cp_part *part,
                                   const int *from, const int *to, bool keep);
 
 /* Runs one step. micro: the micro-batches, on the stage that has the embedding; else NULL. On the
- * control unit a refused step (a non-finite loss or gradient anywhere) is E_NONFINITE, naming the
+ * lead a refused step (a non-finite loss or gradient anywhere) is E_NONFINITE, naming the
  * stage; every stage then keeps its parameters. */
 CP_NODISCARD cp_err cp_stage_run(struct cp_stage *st, const struct cp_step *step,
                                  const struct cp_micro *micro, struct cp_step_result *out);

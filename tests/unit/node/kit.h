@@ -36,7 +36,7 @@ struct kit {
     struct cp_job job;
     struct cp_net *net;
     struct cp_edge edge;
-    int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
+    struct cp_replay_cluster did[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
     int rounds, moves, stop_after, pause_us;
     double loss[KIT_ROUNDS_MAX];
     int64_t samples[KIT_ROUNDS_MAX];
@@ -161,7 +161,7 @@ static cp_err kit_on_round(void *arg, const struct cp_round_report *r)
     struct kit *k = arg;
     k->cost[r->round] = kit_cost_of(r);
     for (int c = 0; c < r->plan->n_clusters; c++) {
-        k->micro[r->round * r->plan->n_clusters + c] = r->plan->cluster[c].micro_batches;
+        k->did[r->round * r->plan->n_clusters + c] = cp_replay_cluster_of(&r->plan->cluster[c]);
     }
     k->loss[r->round] = r->train_loss;
     k->samples[r->round] = r->samples;
@@ -228,7 +228,7 @@ static void kit_replay(struct kit *k, char sha[CP_SHA256_HEX])
                                       sizeof *block[i], &block[i]),
                          CP_OK);
     }
-    assert_int_equal(cp_replay(&k->job, k->rounds, k->micro, block, NULL, NULL), CP_OK);
+    assert_int_equal(cp_replay(&k->job, k->rounds, k->did, block, NULL, NULL), CP_OK);
     cp_params_sha256(&k->job.shape, (const float *const *)block, sha);
     for (int i = 0; i < n; i++) {
         cp_mem_free(block[i]);

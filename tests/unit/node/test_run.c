@@ -142,7 +142,7 @@ static void resume_is_bitwise_the_same(void **state)
                                     "fed.rounds=4",     "radio.kind=rayleigh",    TIRED,
                                     "run.save_every=3", "radio.availability=0.5", NULL};
         char whole[CP_SHA256_HEX];
-        int micro[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
+        struct cp_replay_cluster did[KIT_ROUNDS_MAX * KIT_CLUSTERS_MAX];
         struct kit_cost cost[KIT_ROUNDS_MAX];
         k->save = false;
         k->stop_after = 0;
@@ -150,7 +150,7 @@ static void resume_is_bitwise_the_same(void **state)
         assert_int_equal(kit_run(k), CP_OK);
         kit_hash(k);
         memcpy(whole, k->sha, sizeof whole);
-        memcpy(micro, k->micro, sizeof micro);
+        memcpy(did, k->did, sizeof did);
         memcpy(cost, k->cost, sizeof cost);
         kit_close(k);
         assert_true(cost[0].energy_queues == 0);
@@ -169,7 +169,7 @@ static void resume_is_bitwise_the_same(void **state)
         struct cp_str log = {0};
         k->stop_after = 0;
         k->save = false;
-        memset(k->micro, 0, sizeof k->micro);
+        memset(k->did, 0, sizeof k->did);
         memset(k->cost, 0, sizeof k->cost);
         assert_int_equal(kit_open(k, args), CP_OK);
         assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
@@ -184,7 +184,7 @@ static void resume_is_bitwise_the_same(void **state)
         assert_int_equal(done, 4);
         kit_hash(k);
         assert_string_equal(k->sha, whole);
-        assert_memory_equal(k->micro + 4, micro + 4, 4 * sizeof micro[0]);
+        assert_memory_equal(k->did + 4, did + 4, 4 * sizeof did[0]);
         assert_memory_equal(k->cost + 2, cost + 2, 2 * sizeof cost[0]);
         cp_str_fini(&log);
         kit_close(k);

@@ -58,7 +58,6 @@ static int set_up(void **state)
                                .node = {CU, DEVICE, EDGE}};
         p.stage[j] = (struct cp_stage){.net = p.net,
                                        .self = j,
-                                       .cu = CU,
                                        .shape = &shape,
                                        .optim = {.kind = CP_OPTIM_SGD},
                                        .clip = 1,

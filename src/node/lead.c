@@ -1,6 +1,7 @@
 /*
- * cu: what only a control unit does: it draws the batches of its shard and announces every step to
- * the stages with its own count of micro-batches.
+ * lead: what only the node of a replica's first stage does: it draws the batches and announces
+ * every step to the other stages with its own count of micro-batches. In a pipeline that is the
+ * control unit, in full and split each used device.
  */
 #include "base/log.h"
 #include "node/member.h"
@@ -40,7 +41,7 @@ static cp_err train_step(struct cp_member *m, int round, int h, struct cp_wire_p
                            .train = true};
     if (step.labelled > 0) {
         CP_TRY(run_step(m, &step, &result));
-    } else {
+    } else if (m->feed.n > 0) { /* else there were fewer samples than replicas */
         cp_log(CP_LOG_WARN, "%s: none of the %lld samples of step %d has a label, no step is made",
                cp_net_name(m->net, m->self), (long long)m->feed.n, h + 1);
     }
@@ -57,24 +58,26 @@ static cp_err train_step(struct cp_member *m, int round, int h, struct cp_wire_p
     return CP_OK;
 }
 
-cp_err cp_cu_train(struct cp_member *m, const struct cp_wire_train *t)
+cp_err cp_lead_train(struct cp_member *m, const struct cp_wire_train *t)
 {
     CP_TRY(cp_feed_seek(&m->feed, t->cursor));
-    for (int h = 0; h < m->job->config->train.local_steps; h++) {
+    if (m->feed.batcher.n == 0) {
         struct cp_wire_progress p = {.cursor = t->cursor};
-        CP_TRY(cp_feed_train(&m->feed, m->plan.cluster[m->cluster].micro_batches));
-        if (m->feed.n == 0) {
-            cp_log(CP_LOG_WARN, "%s has no samples and sits this round out",
-                   cp_net_name(m->net, m->self));
-            return send_progress(m, t->round, &p);
-        }
+        cp_log(CP_LOG_WARN, "%s has no samples and sits this round out",
+               cp_net_name(m->net, m->self));
+        return send_progress(m, t->round, &p);
+    }
+    for (int h = 0; h < m->job->config->train.local_steps; h++) {
+        struct cp_wire_progress p;
+        CP_TRY(cp_feed_train(&m->feed, m->plan.cluster[m->cluster].micro_batches, m->replica.index,
+                             m->replica.of));
         CP_TRY(train_step(m, t->round, h, &p));
         CP_TRY(send_progress(m, t->round, &p));
     }
     return CP_OK;
 }
 
-cp_err cp_cu_eval(struct cp_member *m, const struct cp_wire_eval *e, int round)
+cp_err cp_lead_eval(struct cp_member *m, const struct cp_wire_eval *e, int round)
 {
     const struct cp_job *job = m->job;
     struct cp_wire_score score = {0};
