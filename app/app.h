@@ -26,10 +26,10 @@ struct args {
     int color, progress, log_level;
 
     bool dry_run, print_config, explain, list;
-    const char *resume, *policy, *template_name, *file, *data, *dir;
-    long top;          /* 0: not given */
-    const char **text; /* [n_texts] of --text, in order */
-    const char **word; /* [n_words] arguments that are no options */
+    const char *resume, *policy, *template_name, *file, *data, *dir, *out;
+    long top, rounds, seeds, threads; /* 0: not given */
+    const char **text;                /* [n_texts] of --text, in order */
+    const char **word;                /* [n_words] arguments that are no options */
     size_t n_texts, n_words;
 };
 
@@ -40,6 +40,9 @@ struct command {
     const char *about;    /* paragraphs of CMD --help, lines of at most 80 columns */
     const char *options;  /* names of its own options, separated by blanks */
     size_t words_min, words_max;
+    /* The configuration where none is named and there is no ./config.yaml; NULL: that is a mistake
+     */
+    int (*config)(const char *const *assignments, size_t n, collapipe_config **out);
     int (*run)(const struct args *a);
     int (*more_help)(void); /* may be NULL */
 };
@@ -50,6 +53,8 @@ extern const struct command *const COMMANDS[];
 int cmd_new(const struct args *a);
 int cmd_run(const struct args *a);
 int cmd_plan(const struct args *a);
+int cmd_simulate(const struct args *a);
+int cmd_bench(const struct args *a);
 int cmd_predict(const struct args *a);
 int cmd_eval(const struct args *a);
 int cmd_ckpt(const struct args *a);

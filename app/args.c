@@ -16,6 +16,7 @@ struct option_spec {
     const char *arg;          /* what it takes, for help */
     size_t offset;            /* in struct args */
     const char *const *words; /* WORD: NULL-terminated, the value is the index */
+    long max;                 /* NUMBER: 1 to this */
     const char *help;
 };
 
@@ -60,7 +61,35 @@ static const struct option_spec OPTIONS[] = {
      .arg = "FILE",
      AT(data),
      .help = "labelled texts: .tsv, .csv or .jsonl"},
-    {.name = "top", .kind = NUMBER, .arg = "N", AT(top), .help = "the N most likely classes"},
+    {.name = "top",
+     .kind = NUMBER,
+     .arg = "N",
+     AT(top),
+     .max = 1000,
+     .help = "the N most likely classes"},
+    {.name = "rounds",
+     .kind = NUMBER,
+     .arg = "N",
+     AT(rounds),
+     .max = 1000000,
+     .help = "rounds of each seed (default fed.rounds)"},
+    {.name = "seeds",
+     .kind = NUMBER,
+     .arg = "K",
+     AT(seeds),
+     .max = 10000,
+     .help = "worlds: seed, seed+1, ... (default 10)"},
+    {.name = "threads",
+     .kind = NUMBER,
+     .arg = "T",
+     AT(threads),
+     .max = 256,
+     .help = "figures do not depend on it (default: one per processor)"},
+    {.name = "out",
+     .kind = TEXT,
+     .arg = "FILE",
+     AT(out),
+     .help = "every round as it is done: NAME.csv or NAME.jsonl"},
     {.name = "dir",
      .kind = TEXT,
      .arg = "DIR",
@@ -177,8 +206,9 @@ static void take(struct args *a, const struct option_spec *o, const char *value,
         break;
     case NUMBER:
         *(long *)field = strtol(value, &end, 10);
-        if (!*value || *end || *(long *)field < 1 || *(long *)field > 1000) {
-            MISTAKE(m, "--%s %.60s: it must be a whole number from 1 to 1000", o->name, value);
+        if (!*value || *end || *(long *)field < 1 || *(long *)field > o->max) {
+            MISTAKE(m, "--%s %.60s: it must be a whole number from 1 to %ld", o->name, value,
+                    o->max);
         }
         break;
     }

@@ -22,7 +22,7 @@ int cmd_replay(const struct args *a)
         fputs("training the run again in one process; this takes about as long as the run did\n",
               stderr);
     }
-    progress_open(a, false);
+    progress_open(a, PROGRESS_ENDS);
     int status = collapipe_replay(a->word[0], on_event, NULL, &json);
     progress_close();
     if (status && !json) {

@@ -78,7 +78,7 @@ static int run(const struct args *a, const collapipe_config *c)
     struct collapipe_run_options options = {
         .resume = a->resume, .dry_run = a->dry_run, .on_event = on_event, .arg = &v};
     char *json = NULL;
-    progress_open(a, true);
+    progress_open(a, PROGRESS_SAVES);
     int status = collapipe_run(c, &options, &json);
     progress_close();
     if (status && status != COLLAPIPE_INTERRUPTED) {

@@ -147,12 +147,14 @@ int app_config_open(const struct args *a, collapipe_config **out)
         has_data = has_data || strncmp(assignment[i], "data.path=", 10) == 0;
     }
     /* data.path=my.csv alone is enough: all else has defaults. */
-    if (!status && !config && (a->resume || !has_data || app_is_file("config.yaml"))) {
+    bool own = a->command->config && !config && !app_is_file("config.yaml");
+    if (!status && !own && !config && (a->resume || !has_data || app_is_file("config.yaml"))) {
         status = find_config(a, found, sizeof found);
         config = found;
     }
     if (!status) {
-        status = collapipe_config_open(config, assignment, n, out);
+        status = own ? a->command->config(assignment, n, out)
+                     : collapipe_config_open(config, assignment, n, out);
         status = status ? app_fail_library(a, status) : COLLAPIPE_OK;
     }
     free(assignment);

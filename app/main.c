@@ -51,6 +51,26 @@ static const struct command PLAN = {
     .more_help = app_config_help,
 };
 
+static const struct command SIMULATE = {
+    .name = "simulate",
+    .synopsis = "[CONFIG] [key=value ...] [--policy A,B,...]",
+    .help = "compare policies over many rounds on a virtual clock",
+    .about =
+        "The ops of a training run on a virtual clock, without tensors: every policy decides\n"
+        "in the same modelled worlds, round by round, and the first one named is what the\n"
+        "others are compared with. CONFIG is as for collapipe run; without one, and without a\n"
+        "config.yaml here, BERT-base on clusters=4x4, a new channel in every round, and devices\n"
+        "with 50 to 100 % of their speed. Ctrl-C reports the seeds that are finished; a second\n"
+        "one ends it at once.\n\n"
+        "  collapipe simulate --policy gpipe-uniform,greedy,dssda --rounds 100 --seeds 5\n"
+        "  collapipe simulate clusters=1000x8 --policy greedy --rounds 10 --out rounds.csv\n",
+    .options = "policy rounds seeds threads out dry-run print-config",
+    .words_max = 10000,
+    .config = collapipe_simulate_config,
+    .run = cmd_simulate,
+    .more_help = app_config_help,
+};
+
 static const struct command PREDICT = {
     .name = "predict",
     .synopsis = "MODEL [--text TEXT | --file FILE]",
@@ -111,6 +131,18 @@ static const struct command REPLAY = {
     .run = cmd_replay,
 };
 
+static const struct command BENCH = {
+    .name = "bench",
+    .synopsis = "NAME",
+    .help = "measure the speed of a part of the program: sim",
+    .about = "sim: rounds of the simulator with a fixed plan, beside the closed form of the same\n"
+             "figures, which runs no ops.\n",
+    .options = "",
+    .words_min = 1,
+    .words_max = 1,
+    .run = cmd_bench,
+};
+
 static const struct command VERSION = {
     .name = "version",
     .synopsis = "",
@@ -120,8 +152,8 @@ static const struct command VERSION = {
     .run = cmd_version,
 };
 
-const struct command *const COMMANDS[] = {&NEW,  &RUN,  &PLAN,   &PREDICT, &EVAL,
-                                          &CKPT, &RUNS, &REPLAY, &VERSION, NULL};
+const struct command *const COMMANDS[] = {&NEW,  &RUN,  &PLAN,   &SIMULATE, &PREDICT, &EVAL,
+                                          &CKPT, &RUNS, &REPLAY, &BENCH,    &VERSION, NULL};
 
 static void print_help(FILE *f)
 {

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,7 +45,7 @@ static double clock_s(void)
 
 /* --- signals --------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t line_is_shown, signals, signal_round, signal_can_stop, saved_round;
+static volatile sig_atomic_t line_is_shown, signals, signal_round, signal_stop, saved_round;
 static char saved_hint[1200]; /* written before saved_round is */
 
 struct line {
@@ -81,7 +80,7 @@ static void on_signal(int number)
     (void)number;
     struct line l = {.n = 0};
     int round = signal_round;
-    bool leave = ++signals > 1 || !signal_can_stop;
+    bool leave = ++signals > 1 || signal_stop == PROGRESS_ENDS;
     append(&l, line_is_shown ? CLEAR_LINE : "");
     if (leave) {
         append(&l, "collapipe: left at once");
@@ -91,6 +90,8 @@ static void on_signal(int number)
             append(&l, " is saved, go on with: collapipe run --resume ");
             append(&l, saved_hint);
         }
+    } else if (signal_stop == PROGRESS_REPORTS) {
+        append(&l, "stopping, to report what is finished; press Ctrl-C again to leave now");
     } else if (round > 0) {
         append(&l, "finishing ");
         append_round(&l, round);
@@ -171,15 +172,6 @@ static void bar_text(char *out, int width)
     out[width] = 0;
 }
 
-static int screen_columns(void)
-{
-    struct winsize w;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0) {
-        return 80;
-    }
-    return w.ws_col < UI_WIDTH ? w.ws_col : UI_WIDTH;
-}
-
 /* What the line says after the bar; parts that do not fit are left out, the least needed first. */
 static int make_line(char *out, size_t size, bool bar, int columns)
 {
@@ -235,7 +227,7 @@ static void draw(bool always)
         (!always && t - now.drawn_s < (now.mode == LIVE ? DRAW_S : PLAIN_S))) {
         return;
     }
-    int columns = now.mode == LIVE ? screen_columns() : UI_WIDTH;
+    int columns = now.mode == LIVE ? ui_screen(stderr) : UI_WIDTH;
     make_line(line, sizeof line, now.mode == LIVE, columns);
     if (now.mode == PLAIN) {
         fprintf(stderr, "%s\n", line);
@@ -349,8 +341,8 @@ static void on_saved(const json_t *e)
     free(path);
 }
 
-/* A replay tells rounds only: each counts as one step. */
-static void on_replay(const json_t *e)
+/* Where only rounds are told, each counts as one step. */
+static void on_count(const json_t *e)
 {
     if (now.rounds == 0) {
         now.rounds = doc_int(e, "rounds", 0);
@@ -374,8 +366,8 @@ void progress_event(const json_t *event)
         on_round();
     } else if (strcmp(name, "saved") == 0) {
         on_saved(event);
-    } else if (strcmp(name, "replay") == 0) {
-        on_replay(event);
+    } else if (strcmp(name, "replay") == 0 || strcmp(name, "simulated") == 0) {
+        on_count(event);
     }
     pthread_mutex_unlock(&screen);
 }
@@ -389,7 +381,7 @@ static bool same_file(int fd_a, int fd_b)
            a.st_ino == b.st_ino;
 }
 
-void progress_open(const struct args *a, bool can_stop)
+void progress_open(const struct args *a, enum progress_stop stop)
 {
     const char *term = getenv("TERM");
     bool terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
@@ -401,7 +393,7 @@ void progress_open(const struct args *a, bool can_stop)
     now.log_level = a->log_level;
     now.start_s = clock_s();
     signals = 0;
-    signal_can_stop = can_stop;
+    signal_stop = stop;
     catch_signals();
     collapipe_log(a->log_level, on_log, NULL);
 }

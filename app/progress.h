@@ -12,12 +12,17 @@
 
 #include <jansson.h>
 
-/* Takes over the log lines of the library and SIGINT and SIGTERM. The first signal calls
- * collapipe_run_stop() if can_stop, the second (or the first if not) ends the process with 130. */
-void progress_open(const struct args *a, bool can_stop);
+/* What the first SIGINT or SIGTERM leads to: the process ends with 130, or collapipe_run_stop() is
+ * called and the round under way is saved, or what is finished is reported. The second one ends the
+ * process. */
+enum progress_stop { PROGRESS_ENDS, PROGRESS_SAVES, PROGRESS_REPORTS };
+
+/* Takes over the log lines of the library and both signals. */
+void progress_open(const struct args *a, enum progress_stop stop);
 void progress_close(void);
 
-/* The events of a run: start, step, round, saved. */
+/* The events of a run: start, step, round, saved; and those that count rounds only: replay,
+ * simulated. */
 void progress_event(const json_t *event);
 
 /* Clears the live line and keeps other threads from stderr; draws it again. */

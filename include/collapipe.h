@@ -96,8 +96,8 @@ struct collapipe_run_options {
  */
 int collapipe_run(const collapipe_config *c, const struct collapipe_run_options *opt, char **json);
 
-/* Asks the run to end after the round under way, with a checkpoint. May be called in a signal
- * handler. */
+/* Asks the run to end after the round under way, with a checkpoint, or the simulation to end. May
+ * be called in a signal handler. */
 void collapipe_run_stop(void);
 
 /* Trains a finished run again in one process and compares the parameters bit for bit.
@@ -138,6 +138,55 @@ struct collapipe_plan_options {
  */
 int collapipe_plan(const collapipe_config *c, const struct collapipe_plan_options *opt,
                    char **json);
+
+/* --- simulating ------------------------------------------------------------------------------ */
+
+/* As collapipe_config_open, for a simulation without a configuration: BERT-base on clusters=4x4 and
+ * the rest of the set-up of docs/theory.md section 15. */
+int collapipe_simulate_config(const char *const *assignments, size_t n, collapipe_config **out);
+
+struct collapipe_simulate_options {
+    const char *const *policies; /* each once; the first is what the others are compared with */
+    size_t n_policies;           /* 0: the policy of the configuration */
+    int rounds;                  /* 0: fed.rounds */
+    int seeds;                   /* the configuration's seed and those after it; 0: 10 */
+    int threads;                 /* 0: one per processor. Figures do not depend on it */
+    /* Every round as it is done, NAME.csv or NAME.jsonl; NULL: none. With several threads the lines
+     * of different seeds and policies mix; both are columns, and so is the round. */
+    const char *out;
+    /* {"event":"simulated","round","rounds"}: how many of all rounds are done, now and then. Called
+     * from any thread, one at a time. */
+    void (*on_event)(void *arg, const char *json);
+    void *arg;
+};
+
+/*
+ * Policies in the same modelled worlds: the ops of a run on a virtual clock, without tensors. No
+ * texts are read; clusters have equal numbers of samples. Figures are means over rounds, then over
+ * seeds, with 95 % intervals over seeds (null of one seed).
+ * {"rounds","seeds","seeds_done","first_seed","threads","interrupted","wall_s","out",
+ *  "policies":[{"name","seeds","rounds" (that ran),"rounds_kept" (with the last plan, as the policy
+ *   found none),"rounds_idle" (that could not run),"infeasible_share","why" (the first time),
+ *   "latency_s":{"mean","ci95"},"energy_j":{"mean","ci95"},"energy_ratio" (of the node that uses
+ *   most of its budget),"energy_ratio_ci95","energy_ratio_max" (of all seeds),"energy_ratio_node",
+ *   "gamma_mean","gamma_mean_ci95","compute_efficiency","compute_efficiency_ci95","queue_mean",
+ *   "queue_mean_ci95","bubble_mean","bubble_mean_ci95","mem_peak_bytes","mem_full_bytes" (of the
+ *   whole model with one micro-batch),"mem_full_batch_bytes","in_flight_peak","moves",
+ *   "rounds_per_s" (of one thread's CPU time),"against_first":{"policy","latency_diff_s":{"mean",
+ *   "ci95"},"latency_ratio":{"mean","ci95"}} (seed by seed; null of the first)}]}
+ * INTERRUPTED after collapipe_run_stop(); the document is given then too, of the seeds that all
+ * policies had finished.
+ */
+int collapipe_simulate(const collapipe_config *c, const struct collapipe_simulate_options *opt,
+                       char **json);
+
+/* --- speed ----------------------------------------------------------------------------------- */
+
+/* Measures a part of the program on this machine, beside its own limit in the same run: "sim".
+ * {"bench","threads","cases":[{...}]}; of "sim" {"clusters","order","micro_batches","devices",
+ *  "ops","device_rounds_per_s","ops_per_s","new_worlds_device_rounds_per_s",
+ *  "forecast_device_rounds_per_s"} */
+int collapipe_bench(const char *name, char **json);
 
 /* --- using a model --------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "plan/policy.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,6 +74,25 @@ void collapipe_log(int max, void (*sink)(void *arg, int level, const char *line)
                  : max > CP_LOG_DEBUG ? CP_LOG_DEBUG
                                       : (enum cp_log_level)max);
     cp_log_sink(sink ? to_user : NULL, NULL);
+}
+
+/* --- stopping -------------------------------------------------------------------------------- */
+
+static atomic_int stop_calls; /* a signal handler may write it, and any thread read it */
+
+void collapipe_run_stop(void)
+{
+    atomic_store(&stop_calls, 1);
+}
+
+bool cp_api_stop_wanted(void)
+{
+    return atomic_load(&stop_calls) != 0;
+}
+
+void cp_api_stop_forget(void)
+{
+    atomic_store(&stop_calls, 0);
 }
 
 /* --- JSON and paths -------------------------------------------------------------------------- */
@@ -208,14 +228,22 @@ static cp_err load_file(collapipe_config *c, const char *path)
     return err;
 }
 
-static cp_err open_config(collapipe_config *c, const char *path, const char *const *assignments,
-                          size_t n)
+/* What stands where a file would: a path, or a text with a name, or nothing. */
+struct config_source {
+    const char *path, *name, *text;
+};
+
+static cp_err open_config(collapipe_config *c, const struct config_source *from,
+                          const char *const *assignments, size_t n)
 {
     CP_TRY(cp_config_new(&c->conf));
-    if (path) {
-        CP_TRY(load_file(c, path));
+    if (from->path) {
+        CP_TRY(load_file(c, from->path));
     } else {
         c->folder = strdup(".");
+    }
+    if (from->text) {
+        CP_TRY(cp_conf_load_text(c->conf, from->name, from->text, strlen(from->text)));
     }
     CP_TRY(cp_conf_load_env(c->conf, "COLLAPIPE_", environ));
     for (size_t i = 0; i < n; i++) {
@@ -226,11 +254,11 @@ static cp_err open_config(collapipe_config *c, const char *path, const char *con
     return c->folder ? CP_OK : cp_fail(CP_E_NOMEM, "out of memory");
 }
 
-int collapipe_config_open(const char *path, const char *const *assignments, size_t n,
-                          collapipe_config **out)
+static int new_config(const struct config_source *from, const char *const *assignments, size_t n,
+                      collapipe_config **out)
 {
     collapipe_config *c = calloc(1, sizeof *c);
-    cp_err err = c ? open_config(c, path, assignments, n) : cp_fail(CP_E_NOMEM, "out of memory");
+    cp_err err = c ? open_config(c, from, assignments, n) : cp_fail(CP_E_NOMEM, "out of memory");
     if (err) {
         collapipe_config_close(c);
         /* A configuration that cannot be read is a mistake of use, not of a run. */
@@ -238,6 +266,18 @@ int collapipe_config_open(const char *path, const char *const *assignments, size
     }
     *out = c;
     return cp_api_status(CP_OK);
+}
+
+int collapipe_config_open(const char *path, const char *const *assignments, size_t n,
+                          collapipe_config **out)
+{
+    return new_config(&(struct config_source){.path = path}, assignments, n, out);
+}
+
+int cp_api_config_text(const char *name, const char *text, const char *const *assignments, size_t n,
+                       collapipe_config **out)
+{
+    return new_config(&(struct config_source){.name = name, .text = text}, assignments, n, out);
 }
 
 void collapipe_config_close(collapipe_config *c)
@@ -270,6 +310,22 @@ int collapipe_config_help(char **out)
 {
     struct cp_str text = {0};
     return cp_api_status(give_text(cp_conf_help(CP_CONFIG_TABLE, &text), &text, out));
+}
+
+cp_err cp_api_policy(const char *name, const struct cp_policy **out)
+{
+    const char *names[64];
+    size_t n = 0;
+    *out = cp_policy_find(name);
+    if (*out) {
+        return CP_OK;
+    }
+    for (; CP_POLICIES[n] && n < sizeof names / sizeof names[0]; n++) {
+        names[n] = CP_POLICIES[n]->name;
+    }
+    const char *near = cp_nearest(name, names, n);
+    return cp_fail(CP_E_CONFIG, "there is no policy '%.40s'%s%s; collapipe plan --help lists them",
+                   name, near ? ", did you mean " : "", near ? near : "");
 }
 
 int collapipe_policies(char **json)

@@ -3,6 +3,7 @@
 #define CP_API_INTERNAL_H
 
 #include "node/config.h"
+#include "plan/policy.h"
 
 #include <collapipe.h>
 #include <jansson.h>
@@ -32,6 +33,17 @@ cp_err cp_api_read_json(const char *path, json_t **out) CP_NODISCARD;
 
 /* Writes doc (taken over) into folder/name. */
 cp_err cp_api_write_json(const char *folder, const char *name, json_t *doc) CP_NODISCARD;
+
+/* As collapipe_config_open, from text in place of a file; name stands for it in messages. */
+int cp_api_config_text(const char *name, const char *text, const char *const *assignments, size_t n,
+                       collapipe_config **out);
+
+/* The policy of a name. E_CONFIG says which is meant. */
+cp_err cp_api_policy(const char *name, const struct cp_policy **out) CP_NODISCARD;
+
+/* Whether collapipe_run_stop() was called since the last cp_api_stop_forget(). */
+bool cp_api_stop_wanted(void);
+void cp_api_stop_forget(void);
 
 /* The folder of runs of a configuration. */
 cp_err cp_api_runs_dir(const collapipe_config *c, struct cp_str *out) CP_NODISCARD;

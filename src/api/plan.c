@@ -259,14 +259,13 @@ static cp_err explain(const struct planner *p, const struct cp_policy *policy,
 static cp_err make_plan(const struct planner *p, json_t **out)
 {
     const char *name = p->opt.policy;
-    const struct cp_policy *policy = name ? cp_policy_find(name) : p->job.policy;
+    const struct cp_policy *policy = p->job.policy;
     struct cp_policy_args args = policy_args(p);
     struct cp_plan plan = {0};
     struct cp_decision d = {0};
     json_t *doc = NULL;
-    if (!policy) {
-        return cp_fail(CP_E_CONFIG, "there is no policy '%.40s'; collapipe plan --help lists them",
-                       name);
+    if (name) {
+        CP_TRY(cp_api_policy(name, &policy));
     }
     cp_err err = cp_policy_decide(policy, &args, &plan, &d);
     if (err) {

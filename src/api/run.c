@@ -10,17 +10,9 @@
 #include "node/local.h"
 #include "node/snapshot.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static volatile sig_atomic_t stop_wanted;
-
-void collapipe_run_stop(void)
-{
-    stop_wanted = 1;
-}
 
 /* --- events ---------------------------------------------------------------------------------- */
 
@@ -134,7 +126,8 @@ static cp_err on_save(void *arg, const struct cp_edge *e, int rounds_done)
     cp_err err = log ? cp_snapshot_save(r->dir.p, e, rounds_done, log, &r->checkpoint)
                      : cp_fail(CP_E_NOMEM, "out of memory");
     free(log);
-    if (err == CP_E_NOSPACE && !stop_wanted && rounds_done < cp_runner_config(r)->fed.rounds) {
+    if (err == CP_E_NOSPACE && !cp_api_stop_wanted() &&
+        rounds_done < cp_runner_config(r)->fed.rounds) {
         cp_log(CP_LOG_WARN, "round %d was not saved, training goes on: %s", rounds_done,
                cp_err_text());
         return CP_OK;
@@ -151,7 +144,7 @@ static cp_err on_save(void *arg, const struct cp_edge *e, int rounds_done)
 static bool stop(void *arg)
 {
     (void)arg;
-    return stop_wanted != 0;
+    return cp_api_stop_wanted();
 }
 
 /* --- the result ------------------------------------------------------------------------------ */
@@ -434,7 +427,7 @@ int collapipe_run(const collapipe_config *c, const struct collapipe_run_options 
 {
     struct cp_runner r = {.cfg = c, .opt = opt, .resumed = opt->resume != NULL, .lock = -1};
     char why[1024];
-    stop_wanted = 0;
+    cp_api_stop_forget();
     cp_err err = run(&r, json);
     snprintf(why, sizeof why, "%s", err ? cp_err_text() : "");
     runner_fini(&r);

@@ -37,7 +37,7 @@ cli --help
 check "help succeeds" [ "$status" = 0 ]
 check "help fits 24 lines" [ "$(printf '%s\n' "$out" | wc -l)" -le 23 ]
 check "help fits 80 columns" columns_at_most 80 "$out"
-for c in new run plan predict eval ckpt runs replay version; do
+for c in new run plan simulate predict eval ckpt runs replay bench version; do
     check "help names $c" has "$out" "  $c "
     cli "$c" --help
     check "$c --help succeeds" [ "$status" = 0 ]
@@ -48,7 +48,7 @@ for c in new run plan predict eval ckpt runs replay version; do
     check "help $c is the same" has "$out" "usage: collapipe $c"
     cli --help
 done
-for c in simulate reproduce server control device translate dashboard profile bench key doctor trace; do
+for c in reproduce server control device translate dashboard profile key doctor trace; do
     check "help lists no $c" lacks "$out" "  $c "
 done
 cli run --help
@@ -76,7 +76,10 @@ check "no command: status 2" [ "$status" = 2 ]
 check "no command: help on standard error" has "$err" "usage: collapipe"
 check "no command: no result" [ -z "$out" ]
 mistake "unknown command 'rnu'; did you mean 'run'?" rnu
-mistake "unknown command 'simulate'" simulate
+mistake "unknown command 'reproduce'" reproduce
+mistake "unknown command 'simulat'; did you mean 'simulate'?" simulat
+mistake "--rounds 0: it must be a whole number from 1 to 1000000" simulate --rounds 0
+mistake "there is nothing to measure called 'smi', did you mean sim" bench smi
 mistake "unknown command 'xyzzy'; see collapipe --help" xyzzy
 mistake "unknown command 'convert'" ckpt convert x
 mistake "unknown command 'plot'" runs plot x
@@ -216,6 +219,57 @@ check "NO_COLOR on a terminal" lacks "$(cat .tty)" "$esc"
 TERM=xterm script -qec "'$bin' run ${tiny[*]} fed.rounds=2 run.name=tty" /dev/null >.tty </dev/null
 check "a terminal gets a live line" has "$(cat .tty)" "$esc[K"
 check "the live line has a bar and an end" has "$(cat .tty)" "ETA "
+
+# --- simulate: in a folder without a configuration, so that it is about its own world
+mkdir sim && cd sim || exit 1
+two=(simulate clusters=2x3 --policy gpipe-uniform,greedy --rounds 3 --seeds 2)
+cli "${two[@]}" --format json --out rounds.csv
+check "simulate succeeds" [ "$status" = 0 ]
+check "simulate as JSON" json "$out" '[p["name"] for p in d["policies"]] == ["gpipe-uniform", "greedy"]
+    and all({"latency_s", "energy_ratio_max", "gamma_mean", "compute_efficiency", "mem_peak_bytes",
+             "mem_full_bytes", "queue_mean", "rounds_per_s"} <= set(p) for p in d["policies"])
+    and all(p["latency_s"]["mean"] > 0 and p["latency_s"]["ci95"] >= 0 for p in d["policies"])'
+check "every round is on record" [ "$(wc -l <rounds.csv)" = 13 ]
+figures() { # without what depends on the machine
+    python3 -c 'import json, sys; d = json.loads(sys.argv[1]); print([{k: v for k, v in p.items()
+        if k != "rounds_per_s"} for p in d["policies"]])' "$1"
+}
+many=$(figures "$out")
+cli "${two[@]}" --format json --threads 1
+check "figures do not depend on threads" [ "$(figures "$out")" = "$many" ]
+cli "${two[@]}"
+check "simulate as a table" has "$out" "E/budget"
+check "simulate fits 100 columns" columns_at_most 100 "$out"
+check "simulate has no escapes" lacks "$out$err" "$esc"
+cli "${two[@]}" --quiet
+check "simulate --quiet keeps standard error empty" [ -z "$err" ]
+cli simulate clusters=2x3 --policy fedavg --rounds 2 --seeds 1
+check "rounds without a plan are no failure" [ "$status" = 0 ]
+check "rounds without a plan are told" has "$out" "fedavg found no plan for "
+cli simulate --print-config
+check "simulate tells where its world is from" has "$out" "template simulate"
+mistake "there is no policy 'gredy', did you mean greedy" simulate --policy gpipe-uniform,gredy
+mistake "greedy is named twice" simulate --policy greedy,greedy
+mistake "must end in .csv or .jsonl" simulate --out rounds.txt
+cli simulate nothere.yaml --format json
+check "a configuration that is not there: status 2" [ "$status" = 2 ]
+"$bin" simulate --rounds 1000000 --seeds 9 --policy gpipe-uniform --progress plain --format json \
+    >.sim.out 2>.sim.err </dev/null &
+run_pid=$!
+for _ in $(seq 600); do
+    grep -q 'round ' .sim.err && break
+    sleep 0.05
+done
+kill -INT "$run_pid"
+wait "$run_pid"
+status=$?
+run_pid=
+out=$(cat .sim.out)
+err=$(cat .sim.err)
+check "Ctrl-C in a simulation: status 130" [ "$status" = 130 ]
+check "Ctrl-C in a simulation says what happens" has "$err" "to report what is finished"
+check "Ctrl-C in a simulation prints the document" json "$out" 'd["interrupted"] is True'
+cd .. || exit 1
 
 # --- Ctrl-C
 # start ARGS...: a run in the background, until it tells that it has started.
