@@ -1,7 +1,7 @@
 /*
- * Dissimilarity. Cluster c's gradient at the round's first weights is mu_c + noise of variance v_c.
+ * Dissimilarity. Model c's gradient at the round's first weights is mu_c + noise of variance v_c.
  * For independent noises E[sum rho_c |g_c|^2 - |sum rho_c g_c|^2] = sum rho_c |mu_c - mu|^2 + sum
- * rho_c (1 - rho_c) v_c, and the last sum is taken off as estimated. All clusters look at the same
+ * rho_c (1 - rho_c) v_c, and the last sum is taken off as estimated. All models look at the same
  * coordinates (one seed, block and round), so the sums over coordinates are unbiased, too.
  */
 #include "fed/constants.h"
@@ -14,21 +14,28 @@ enum { MEMORY_ROUNDS = 10 };
 
 static const double PERCENTILE = 0.9;
 
-/* What one cluster told of one block. */
+struct cp_told_model {
+    int cluster; /* -1: this model is not averaged in this round */
+    double rho;
+};
+
+/* What one model told of one block. */
 struct cp_told {
     bool seen, frozen, first; /* first: its gradient is of the round's first step */
     bool variance_known, noise_known, pair_known;
     double variance, noise2, change2, path2;
 };
 
-cp_err cp_constants_init(struct cp_constants *k, const struct cp_shape *s, int n_clusters)
+cp_err cp_constants_init(struct cp_constants *k, const struct cp_shape *s, int n_clusters,
+                         int n_models)
 {
-    size_t clusters = (size_t)n_clusters, blocks = (size_t)cp_shape_blocks(s);
-    struct cp_constants x = {.n_clusters = n_clusters, .shape = *s};
+    size_t clusters = (size_t)n_clusters, models = (size_t)n_models;
+    size_t blocks = (size_t)cp_shape_blocks(s);
+    struct cp_constants x = {.n_clusters = n_clusters, .n_models = n_models, .shape = *s};
     cp_err err;
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *x.variance, &x.variance), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters * blocks, sizeof *x.told, &x.told), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *x.rho, &x.rho), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, models * blocks, sizeof *x.told, &x.told), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, models, sizeof *x.model, &x.model), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, blocks * CP_GRADSTAT_COORDS, sizeof *x.mean, &x.mean),
                 fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, blocks, sizeof *x.each, &x.each), fail);
@@ -43,19 +50,26 @@ void cp_constants_fini(struct cp_constants *k)
 {
     cp_mem_free(k->variance);
     cp_mem_free(k->told);
-    cp_mem_free(k->rho);
+    cp_mem_free(k->model);
     cp_mem_free(k->mean);
     cp_mem_free(k->each);
     *k = (struct cp_constants){0};
 }
 
-void cp_constants_begin(struct cp_constants *k, const double *rho)
+void cp_constants_begin(struct cp_constants *k)
 {
     size_t blocks = (size_t)cp_shape_blocks(&k->shape);
-    memcpy(k->rho, rho, (size_t)k->n_clusters * sizeof *rho);
-    memset(k->told, 0, (size_t)k->n_clusters * blocks * sizeof *k->told);
+    for (int i = 0; i < k->n_models; i++) {
+        k->model[i] = (struct cp_told_model){.cluster = -1};
+    }
+    memset(k->told, 0, (size_t)k->n_models * blocks * sizeof *k->told);
     memset(k->mean, 0, blocks * CP_GRADSTAT_COORDS * sizeof *k->mean);
     memset(k->each, 0, blocks * sizeof *k->each);
+}
+
+void cp_constants_model(struct cp_constants *k, int model, int cluster, double rho)
+{
+    k->model[model] = (struct cp_told_model){cluster, rho};
 }
 
 static bool all_finite(const struct cp_gradstat_block *b)
@@ -86,10 +100,10 @@ static cp_err check(const struct cp_constants *k, const struct cp_gradstat_block
     return CP_OK;
 }
 
-cp_err cp_constants_add(struct cp_constants *k, int cluster, const struct cp_gradstat_block *b)
+cp_err cp_constants_add(struct cp_constants *k, int model, const struct cp_gradstat_block *b)
 {
     CP_TRY(check(k, b));
-    struct cp_told *told = &k->told[cluster * cp_shape_blocks(&k->shape) + b->block];
+    struct cp_told *told = &k->told[model * cp_shape_blocks(&k->shape) + b->block];
     if (told->seen) {
         return cp_fail(CP_E_PROTO, "a second report of the gradients of block %d", b->block);
     }
@@ -105,12 +119,13 @@ cp_err cp_constants_add(struct cp_constants *k, int cluster, const struct cp_gra
                              .path2 = b->path2};
     int64_t params = cp_shape_params(&k->shape, b->block, b->block);
     double *mean = k->mean + (size_t)b->block * CP_GRADSTAT_COORDS, sum = 0;
+    double rho = k->model[model].rho;
     for (int i = 0; i < b->coords; i++) {
         double g = (double)b->gradient[i];
-        mean[i] += k->rho[cluster] * g;
+        mean[i] += rho * g;
         sum += (double)cp_gradstat_weight(params, b->coords, i) * g * g;
     }
-    k->each[b->block] += k->rho[cluster] * sum;
+    k->each[b->block] += rho * sum;
     return CP_OK;
 }
 
@@ -120,9 +135,9 @@ static void take_in(struct cp_constants_mean *m, double x)
     m->value += (x - m->value) / m->rounds;
 }
 
-/* The blocks of a cluster together: known is only what all its trained ones told, and nothing where
+/* The blocks of a model together: known is only what all its trained ones told, and nothing where
  * none is trained. In block order: the sums do not depend on who holds what. */
-static struct cp_told sum_of(const struct cp_constants *k, int cluster)
+static struct cp_told sum_of(const struct cp_constants *k, int model)
 {
     int blocks = cp_shape_blocks(&k->shape);
     struct cp_told all = {.frozen = true,
@@ -131,7 +146,7 @@ static struct cp_told sum_of(const struct cp_constants *k, int cluster)
                           .noise_known = true,
                           .pair_known = true};
     for (int block = 0; block < blocks; block++) {
-        const struct cp_told *t = &k->told[cluster * blocks + block];
+        const struct cp_told *t = &k->told[model * blocks + block];
         if (t->frozen) {
             continue;
         }
@@ -177,23 +192,44 @@ static void keep_ratio(struct cp_constants *k, double ratio)
     k->ratio[k->n_ratios++] = ratio;
 }
 
+/* The models of a cluster have the same data: the mean of what they told. */
+static void take_variance(struct cp_constants *k, int cluster)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < k->n_models; i++) {
+        struct cp_told t = {0};
+        if (k->model[i].cluster == cluster) {
+            t = sum_of(k, i);
+        }
+        if (t.variance_known) {
+            sum += t.variance;
+            n++;
+        }
+    }
+    if (n > 0) {
+        take_in(&k->variance[cluster], sum / n);
+    }
+}
+
 void cp_constants_end(struct cp_constants *k)
 {
     double noise = 0, ratio = -1;
     bool comparable = true;
     int trained = 0;
     for (int c = 0; c < k->n_clusters; c++) {
-        struct cp_told t = sum_of(k, c);
-        if (t.variance_known) {
-            take_in(&k->variance[c], t.variance);
-        }
+        take_variance(k, c);
+    }
+    for (int i = 0; i < k->n_models; i++) {
+        struct cp_told t = sum_of(k, i);
+        double rho = k->model[i].rho;
         if (t.pair_known && t.path2 > 0) { /* every F_c is to be beta-smooth */
             ratio = fmax(ratio, sqrt(fmax(t.change2, 0) / t.path2));
         }
-        if (k->rho[c] > 0) {
+        if (rho > 0) {
             trained++;
             comparable &= t.first && t.noise_known;
-            noise += k->rho[c] * (1 - k->rho[c]) * t.noise2;
+            noise += rho * (1 - rho) * t.noise2;
         }
     }
     if (trained > 0 && comparable) {

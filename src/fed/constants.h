@@ -1,6 +1,6 @@
 /*
  * constants: those of the convergence bound (docs/theory.md section 8), estimated by the edge from
- * what the stages of all clusters report of their gradients after a round (model/gradstat.h).
+ * what the stages of all models report of their gradients after a round (model/gradstat.h).
  *
  * sigma_c^2 and G^2 are means over rounds: of all of them at first, later of about the last ten.
  * beta is a high percentile of what was seen in the last rounds. G^2 here is the dissimilarity
@@ -27,20 +27,23 @@ struct cp_constants {
     double ratio[CP_CONSTANTS_RATIOS]; /* |grad' - grad| / |w' - w| of a round, oldest first */
     /* of the round under way */
     struct cp_shape shape;
-    struct cp_told *told; /* [n_clusters * blocks] */
-    double *rho;          /* [n_clusters] */
-    double *mean;         /* [blocks * CP_GRADSTAT_COORDS] sum rho_c g_c */
-    double *each;         /* [blocks] sum rho_c |g_c|^2 */
+    int n_models;
+    struct cp_told_model *model; /* [n_models] */
+    struct cp_told *told;        /* [n_models * blocks] */
+    double *mean;                /* [blocks * CP_GRADSTAT_COORDS] sum rho g */
+    double *each;                /* [blocks] sum rho |g|^2 */
 };
 
+/* n_models: the most that are averaged in a round (one for each cluster, if all are pipelines). */
 CP_NODISCARD cp_err cp_constants_init(struct cp_constants *k, const struct cp_shape *s,
-                                      int n_clusters);
+                                      int n_clusters, int n_models);
 void cp_constants_fini(struct cp_constants *k);
 
-/* A round: its weights rho[n_clusters]; then the reports of the blocks, for each block in cluster
- * order; then the end, which takes in what is complete. E_PROTO: a report that cannot be. */
-void cp_constants_begin(struct cp_constants *k, const double *rho);
-CP_NODISCARD cp_err cp_constants_add(struct cp_constants *k, int cluster,
+/* A round: its models, each with its cluster and its weight in the average; then the reports of
+ * their blocks; then the end, which takes in what is complete. E_PROTO: a report that cannot be. */
+void cp_constants_begin(struct cp_constants *k);
+void cp_constants_model(struct cp_constants *k, int model, int cluster, double rho);
+CP_NODISCARD cp_err cp_constants_add(struct cp_constants *k, int model,
                                      const struct cp_gradstat_block *b);
 void cp_constants_end(struct cp_constants *k);
 

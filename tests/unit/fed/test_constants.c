@@ -24,6 +24,7 @@ static const struct cp_shape shape = {.layers = 1,
                                       .classes = 3,
                                       .norm_eps = 1e-12};
 enum { BLOCKS = 3, MOST = 4096, CLUSTERS = 3, MICROS = 4, B = 2, LOCAL_STEPS = 6 };
+enum { MODELS = CLUSTERS + 1 }; /* one more than there are pipelines */
 
 /* F_c = sum_j curve_j / 2 (w_j - best_j)^2; the gradient of a sample has noise of that variance. */
 struct loss {
@@ -159,9 +160,17 @@ static double exact_dissimilarity(void)
     return sum;
 }
 
+static void begin(struct cp_constants *k, const double *weights)
+{
+    cp_constants_begin(k);
+    for (int c = 0; c < CLUSTERS; c++) {
+        cp_constants_model(k, c, c, weights[c]);
+    }
+}
+
 static void take_reports(struct cp_constants *k, const double *weights)
 {
-    cp_constants_begin(k, weights);
+    begin(k, weights);
     for (int c = 0; c < CLUSTERS; c++) {
         for (int block = 0; block < BLOCKS; block++) {
             assert_int_equal(cp_constants_add(k, c, cp_gradstat_blocks(cluster[c].stat) + block),
@@ -179,7 +188,7 @@ static void constants_of_quadratics(void **state)
         struct cp_constants k;
         double apart = 0, low = INFINITY;
         set_up(kind[i][0], kind[i][1]);
-        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS), CP_OK);
+        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_OK);
         for (int round = 0; round < 30; round++) {
             apart += (exact_dissimilarity() - apart) / (round < 10 ? round + 1 : 10);
             train_round(round);
@@ -233,7 +242,7 @@ static void make_reports(void)
 
 static void add_made(struct cp_constants *k, const double *weights, int clusters)
 {
-    cp_constants_begin(k, weights);
+    begin(k, weights);
     for (int block = BLOCKS - 1; block >= 0; block--) { /* any order of blocks */
         for (int c = 0; c < clusters; c++) {
             assert_int_equal(cp_constants_add(k, c, &made[c][block]), CP_OK);
@@ -247,7 +256,7 @@ static void sums_by_hand(void **state)
     (void)state;
     struct cp_constants k;
     double n = (double)cp_shape_params(&shape, 0, BLOCKS - 1);
-    assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS), CP_OK);
+    assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_OK);
     assert_true(cp_constants_variance(&k, 0) == 0 && cp_constants_beta(&k) == 0);
     make_reports();
     add_made(&k, rho, CLUSTERS);
@@ -294,6 +303,31 @@ static void sums_by_hand(void **state)
     cp_constants_fini(&k);
 }
 
+/* Two models of one cluster: their variances are averaged, both count in the dissimilarity. */
+static void two_models_of_a_cluster(void **state)
+{
+    (void)state;
+    struct cp_constants k;
+    double n = (double)cp_shape_params(&shape, 0, BLOCKS - 1);
+    assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_OK);
+    make_reports();
+    cp_constants_begin(&k);
+    cp_constants_model(&k, 0, 1, 0.5);
+    cp_constants_model(&k, 1, 1, 0.2);
+    cp_constants_model(&k, 2, 2, 0.3);
+    for (int c = 0; c < CLUSTERS; c++) {
+        for (int block = 0; block < BLOCKS; block++) {
+            assert_int_equal(cp_constants_add(&k, c, &made[c][block]), CP_OK);
+        }
+    }
+    cp_constants_end(&k);
+    assert_int_equal(k.variance[0].rounds, 0);
+    assert_true(cp_constants_variance(&k, 1) == 45 && cp_constants_variance(&k, 2) == 90);
+    double want = n * (1.4 - 0.64) - 1.5 * (1 - 0.38);
+    assert_true(fabs(cp_constants_dissimilarity2(&k) - want) < 1e-9 * want);
+    cp_constants_fini(&k);
+}
+
 /* One thing that is missing at one block of one cluster makes only that unknown. */
 static void what_is_missing_is_unknown(void **state)
 {
@@ -303,7 +337,7 @@ static void what_is_missing_is_unknown(void **state)
         struct cp_constants k;
         double weights[CLUSTERS];
         memcpy(weights, rho, sizeof weights);
-        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS), CP_OK);
+        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_OK);
         make_reports();
         for (int block = 0; block < BLOCKS; block++) {
             struct cp_gradstat_block *b = &made[2][block];
@@ -334,8 +368,8 @@ static void impossible_reports_are_refused(void **state)
 {
     (void)state;
     struct cp_constants k;
-    assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS), CP_OK);
-    cp_constants_begin(&k, rho);
+    assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_OK);
+    begin(&k, rho);
     for (int i = 0; i < 9; i++) {
         make_reports();
         struct cp_gradstat_block *b = &made[0][1];
@@ -376,7 +410,7 @@ static void impossible_reports_are_refused(void **state)
     struct cp_constants before = k;
     for (uint64_t n = 1; n <= 5; n++) {
         cp_mem_fail_at(n);
-        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS), CP_E_NOMEM);
+        assert_int_equal(cp_constants_init(&k, &shape, CLUSTERS, MODELS), CP_E_NOMEM);
         assert_memory_equal(&k, &before, sizeof k);
     }
     cp_mem_fail_at(0);
@@ -387,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constants_of_quadratics),
         cmocka_unit_test(sums_by_hand),
+        cmocka_unit_test(two_models_of_a_cluster),
         cmocka_unit_test(what_is_missing_is_unknown),
         cmocka_unit_test(impossible_reports_are_refused),
     };
