@@ -213,13 +213,39 @@ static cp_err kit_run(struct kit *k)
     return cp_local_run(&k->edge, NULL, &done);
 }
 
+/* House law 2: every node counts what the size function says. */
+static inline void kit_check_memory(const struct kit *k)
+{
+    for (int i = 1; i < k->job.cast.n_nodes; i++) {
+        const struct cp_wire_report *r = &k->edge.node[i].last;
+        if (r->mem_peak_bytes != r->mem_model_bytes) {
+            fail_msg("%s counted %lld bytes, the size function says %lld", k->job.cast.names[i],
+                     (long long)r->mem_peak_bytes, (long long)r->mem_model_bytes);
+        }
+    }
+}
+
+/* Loads the checkpoint dir into the job at hand and runs what is left of it. */
+static inline cp_err kit_resume(struct kit *k, const char *dir)
+{
+    struct cp_str log = {0};
+    int done;
+    assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
+    assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
+    assert_int_equal(cp_snapshot_load(dir, &k->edge, &log), CP_OK);
+    cp_str_fini(&log);
+    k->edge.on_round = kit_on_round;
+    k->edge.arg = k;
+    return cp_local_run(&k->edge, NULL, &done);
+}
+
 static void kit_hash(struct kit *k)
 {
     cp_params_sha256(&k->job.shape, (const float *const *)k->edge.block, k->sha);
 }
 
 /* What one process makes of the same rounds. */
-static void kit_replay(struct kit *k, char sha[CP_SHA256_HEX])
+static inline void kit_replay(struct kit *k, char sha[CP_SHA256_HEX])
 {
     cp_real *block[CP_BLOCKS_MAX] = {0};
     int n = cp_shape_blocks(&k->job.shape);

@@ -18,17 +18,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void check_memory(const struct kit *k)
-{
-    for (int i = 1; i < k->job.cast.n_nodes; i++) {
-        const struct cp_wire_report *r = &k->edge.node[i].last;
-        if (r->mem_peak_bytes != r->mem_model_bytes) {
-            fail_msg("%s counted %lld bytes, the size function says %lld", k->job.cast.names[i],
-                     (long long)r->mem_peak_bytes, (long long)r->mem_model_bytes);
-        }
-    }
-}
-
 /* Runs and replays one configuration; the trained model is not the initial one. */
 static void check_equal(struct kit *k, const char *const *assignments)
 {
@@ -43,7 +32,7 @@ static void check_equal(struct kit *k, const char *const *assignments)
                  assignments[1] ? assignments[1] : "", assignments[2] ? assignments[2] : "", k->sha,
                  sha);
     }
-    check_memory(k);
+    kit_check_memory(k);
     kit_close(k);
 }
 

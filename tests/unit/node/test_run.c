@@ -214,18 +214,6 @@ static void a_failed_save_leaves_nothing(void **state)
     kit_remove(&own);
 }
 
-/* Loads the checkpoint dir into the job at hand and runs what is left of it. */
-static cp_err resume(struct kit *k, const char *dir)
-{
-    struct cp_str log = {0};
-    int done;
-    assert_int_equal(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net), CP_OK);
-    assert_int_equal(cp_edge_init(&k->edge, &k->job, k->net), CP_OK);
-    assert_int_equal(cp_snapshot_load(dir, &k->edge, &log), CP_OK);
-    cp_str_fini(&log);
-    return cp_local_run(&k->edge, NULL, &done);
-}
-
 /* A rate that destroys the model in a later round: the checkpoint is whole, and goes on well. */
 static void a_checkpoint_survives_a_bad_rate(void **state)
 {
@@ -241,12 +229,12 @@ static void a_checkpoint_survives_a_bad_rate(void **state)
     k->stop_after = 0;
     assert_int_equal(kit_open(k, (const char *const[]){"train.lr=1e9", "train.clip=0", NULL}),
                      CP_OK);
-    assert_int_equal(resume(k, dir), CP_E_NONFINITE);
+    assert_int_equal(kit_resume(k, dir), CP_E_NONFINITE);
     expect_text("round 2");
     kit_close(k);
     assert_int_equal(cp_ckpt_verify(dir), CP_OK);
     assert_int_equal(kit_open(k, NULL), CP_OK);
-    assert_int_equal(resume(k, dir), CP_OK);
+    assert_int_equal(kit_resume(k, dir), CP_OK);
     kit_close(k);
     k->save = false;
 }
