@@ -2,63 +2,65 @@
  * A label is a way to place the first i layers on a set U of devices, the last of them k: the cost
  * so far and the longest forward and backward time so far. Two labels of one state (i, U, k) are
  * extended by the same choices at the same cost, and the final value rises with each of the three
- * numbers, so a label that is not smaller in any of them can go (Proposition 2). What remains is
- * exact; it is small because few pairs of bottlenecks are worth having.
+ * numbers, so a label that is not smaller in any of them can go (Proposition 2).
  *
- * Two more prunings are exact too. A label cannot win if a lower bound of what it leads to is above
- * a placement that is known: for the layers that are left the bound takes the cheapest unused
- * device, the cheapest link of every position, and the bottleneck of unused devices that share the
- * layers in fractions. The known placement comes from a first pass that keeps only a few labels.
- * And a label whose unused devices cannot hold the rest cannot be completed; this keeps narrow
- * passes, and the beam of large clusters, from losing the last placement that fits.
+ * Four more prunings, and why each is exact:
+ *
+ * - A label goes if a lower bound of all it can lead to is above the value of a placement that is
+ *   known, or above the caller's bound. What comes of it is no better than that placement. The
+ *   bounds, and their proof, are in split_program.c; they have a margin for rounding (ROUNDING).
+ * - Where the bounds are made for sets, they look at no link or step whose time is so long that the
+ *   bottleneck alone makes up the difference between the known value and the least cost without
+ *   any bottleneck: whatever uses it is above the known value (set_ceilings in second_pass).
+ * - Twins, devices that are equal in all that counts, are used in their order only. A placement
+ *   that uses them otherwise becomes one that does by renaming twins, at the same value. (With
+ *   index_order there are no twins: renamed, a placement may be out of order.)
+ * - A number of segments goes unsearched if the bound of its start is not below the known value.
+ *
+ * Known placements come from passes that keep only FIRST_PASS labels per segment. A first pass over
+ * all programs has coarse bounds (groups of sets) unless sets are few; then the programs are
+ * searched in the order of their bounds, each after a quick pass with the bounds by sets. A pass
+ * never keeps a label whose rest has an infinite bound; with bounds by sets that is just a label
+ * that cannot be completed, so quick passes lose no feasible program there. With bounds by size
+ * rest_of() counts the room of the devices that are left, so that a beam does not lose the last
+ * placement that fits.
  */
-#include "plan/split.h"
+#include "plan/split_impl.h"
 
 #include "base/mem.h"
-#include "world/radio.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdlib.h>
+#include <float.h>
 #include <string.h>
 
-enum { BUCKETS = 1 << 11, FIRST_PASS = 16 };
+enum {
+    BUCKET_BITS = 14,
+    BUCKETS = 1 << BUCKET_BITS,
+    FIRST_PASS = 16, /* labels per segment in quick passes */
+    FIRST_SETS = 64, /* up to so many sets the first bounds are by sets, too */
+    LABELS = 1 << 21 /* of a pass: 128 MiB */
+};
 
-static const double ROUNDING = 1e-12; /* far above what sums of some dozen terms lose */
+static const double ROUNDING = 1e-13; /* far above what sums of some dozen terms lose */
+static const double FIRST_HIGH = 2;   /* first ceilings: up to so many times the least bottleneck */
 
 struct cp_split_label {
     double cost, max_fwd_s, max_bwd_s;
     double bound; /* of what it leads to */
     uint32_t set;
-    int32_t parent, next; /* label before; next in the bucket */
-    int16_t layers;       /* placed so far */
-    int8_t last;          /* device */
-    bool dead;            /* dominated later, or out of the beam */
-};
-
-/* All constants of one search, so that extending a label is a few additions. */
-struct tables {
-    const struct cp_split *s;
-    int n, device[CP_DEVICES_MAX]; /* present */
-    double bottleneck;             /* cost of one second of m^F or m^B */
-    double layer_fwd_s[CP_DEVICES_MAX], layer_bwd_s[CP_DEVICES_MAX];
-    double layer_cost[CP_DEVICES_MAX];    /* compute, scatter and gather: linear in the layers */
-    double link_rest[CP_DEVICES_MAX + 1]; /* least cost of the links from position j on */
-    int room[CP_DEVICES_MAX][CP_DEVICES_MAX]; /* [segment][device] layers that fit */
-    /* Link s: from the CU (u = 0) or device u - 1 to device k. */
-    double fwd_s[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
-    double bwd_s[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
-    double link_cost[CP_DEVICES_MAX][CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
-    double edge_fwd_s[CP_DEVICES_MAX], edge_bwd_s[CP_DEVICES_MAX], edge_cost[CP_DEVICES_MAX];
+    int32_t parent, next;  /* label before; next in the bucket */
+    int16_t group, layers; /* of the set; placed so far */
+    int8_t last;           /* node */
+    bool dead;             /* dominated later, or out of the beam */
 };
 
 struct search {
-    const struct tables *t;
+    struct cp_split_program *p;
     struct cp_split_work *work;
-    int32_t bucket[BUCKETS];
     int beam;       /* labels kept per segment; 0: all */
-    double best;    /* value of a placement that is known */
+    double best;    /* value of a placement that is known, or the limit */
     int best_label; /* the complete placement; -1: none */
+    bool overflow;  /* labels were lost for want of room */
 };
 
 void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, struct cp_room *room,
@@ -96,147 +98,20 @@ void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, st
 
 void cp_split_work_fini(struct cp_split_work *work)
 {
+    cp_mem_free(work->program);
     cp_mem_free(work->label);
+    cp_mem_free(work->bucket);
+    cp_mem_free(work->bound);
+    cp_mem_free(work->root);
     *work = (struct cp_split_work){0};
 }
 
-/* Slots do not rise along the pipeline. */
-static bool overlaps(const struct cp_split *s)
+static void clear_buckets(struct cp_split_work *work)
 {
-    return s->slots[s->segments + 1] < s->micro_batches;
+    memset(work->bucket, 0xff, BUCKETS * sizeof *work->bucket); /* -1 */
 }
 
-/* One micro-batch after another (seq): no bottleneck, all of Sigma M times. */
-static bool one_by_one(const struct cp_split *s)
-{
-    return s->slots[0] == 1;
-}
-
-/* The cost of a second that every micro-batch spends in the pipeline alone (Sigma). */
-static double latency_weight(const struct cp_split *s)
-{
-    return s->sum_weight * (one_by_one(s) ? s->v * s->micro_batches : s->v);
-}
-
-/* L of section 11.2: what is to be placed. */
-static int layers_of(const struct cp_split *s)
-{
-    return s->world->model.layers - s->edge_layers;
-}
-
-static void fill_devices(struct tables *t)
-{
-    const struct cp_split *s = t->s;
-    const struct cp_world *w = s->world;
-    const struct cp_cluster *cl = &w->cluster[s->cluster];
-    const struct cp_part_cost *layer = &w->model.layer;
-    double steps = w->local_steps, bits = cp_layers_bits(w, 1);
-    for (int i = 0; i < t->n; i++) {
-        int k = t->device[i];
-        const struct cp_device *d = &cl->device[k];
-        double gain = cl->gain_d2d[0][k + 1], band = w->radio.band_d2d_hz;
-        double out_s = bits / cp_rate_bps(1, band, cl->cu.power_d2d_w, gain, w->radio.noise_w_hz);
-        double in_s = bits / cp_rate_bps(1, band, d->power_d2d_w, gain, w->radio.noise_w_hz);
-        t->layer_fwd_s[k] = layer->work_fwd_flops / d->rate_flops;
-        t->layer_bwd_s[k] = layer->work_bwd_flops / d->rate_flops;
-        double joule = d->energy_j_flop * (layer->work_fwd_flops + layer->work_bwd_flops);
-        t->layer_cost[k] = steps * (latency_weight(s) * (t->layer_fwd_s[k] + t->layer_bwd_s[k]) +
-                                    s->micro_batches * s->price[k + 1] * joule) +
-                           s->sum_weight * s->v * (out_s + in_s) +
-                           s->price[k + 1] * d->power_d2d_w * in_s +
-                           s->price[0] * cl->cu.power_d2d_w * out_s;
-        for (int j = 0; j < s->segments; j++) {
-            t->room[j][k] = cp_room_layers(s->room, k, s->slots[j + 1]);
-        }
-    }
-}
-
-static void fill_links(struct tables *t, double band_hz)
-{
-    const struct cp_split *s = t->s;
-    const struct cp_world *w = s->world;
-    const struct cp_cluster *cl = &w->cluster[s->cluster];
-    double n0 = w->radio.noise_w_hz, steps = w->local_steps, m = s->micro_batches;
-    for (int i = 0; i < t->n; i++) {
-        int k = t->device[i];
-        double fwd_bits, bwd_bits;
-        for (int j = 0; j < s->segments; j++) {
-            fwd_bits = cp_link_fwd_bits(w, s->link_format[j]);
-            bwd_bits = cp_link_bwd_bits(w, s->link_format[j]);
-            for (int from = -1; from < t->n; from++) {
-                int u = from < 0 ? 0 : t->device[from] + 1;
-                if (u == k + 1 || (u == 0) != (j == 0)) {
-                    continue;
-                }
-                double g = cl->gain_d2d[u][k + 1];
-                double f =
-                    fwd_bits / cp_rate_bps(s->band_fwd[j], band_hz, s->power_fwd_w[u], g, n0);
-                double b =
-                    bwd_bits / cp_rate_bps(s->band_bwd[j], band_hz, s->power_bwd_w[k + 1], g, n0);
-                t->fwd_s[j][u][k] = f;
-                t->bwd_s[j][u][k] = b;
-                t->link_cost[j][u][k] = steps * (latency_weight(s) * (f + b) +
-                                                 m * (s->price[u] * s->power_fwd_w[u] * f +
-                                                      s->price[k + 1] * s->power_bwd_w[k + 1] * b));
-            }
-        }
-        fwd_bits = cp_link_fwd_bits(w, s->link_format[s->segments]);
-        bwd_bits = cp_link_bwd_bits(w, s->link_format[s->segments]);
-        double g = cl->gain_d2e[k + 1], p = s->power_edge_w[k + 1];
-        double f = fwd_bits / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, p, g, n0);
-        double b = bwd_bits / cp_rate_down_bps(s->uplink_share, &w->radio, g);
-        t->edge_fwd_s[k] = f;
-        t->edge_bwd_s[k] = b;
-        t->edge_cost[k] = steps * (latency_weight(s) * (f + b) + m * s->price[k + 1] * p * f);
-    }
-}
-
-static void fill_rest(struct tables *t)
-{
-    int segments = t->s->segments;
-    double edge = INFINITY;
-    for (int i = 0; i < t->n; i++) {
-        edge = fmin(edge, t->edge_cost[t->device[i]]);
-    }
-    t->link_rest[segments] = edge;
-    for (int j = segments - 1; j > 0; j--) {
-        double least = INFINITY;
-        for (int i = 0; i < t->n * t->n; i++) {
-            int from = t->device[i / t->n], to = t->device[i % t->n];
-            least = from == to ? least : fmin(least, t->link_cost[j][from + 1][to]);
-        }
-        t->link_rest[j] = t->link_rest[j + 1] + least;
-    }
-}
-
-/* Theta_0 and the bottlenecks that do not depend on the cut: CU, edge server, upload. */
-static struct cp_split_label start_label(const struct cp_split *s)
-{
-    const struct cp_world *w = s->world;
-    const struct cp_cluster *cl = &w->cluster[s->cluster];
-    const struct cp_part_cost *emb = &w->model.emb, *head = &w->model.head;
-    const struct cp_part_cost *layer = &w->model.layer;
-    double server = w->server_flops / w->n_clusters;
-    double emb_fwd = emb->work_fwd_flops / cl->cu.rate_flops;
-    double emb_bwd = emb->work_bwd_flops / cl->cu.rate_flops;
-    double head_fwd = (head->work_fwd_flops + s->edge_layers * layer->work_fwd_flops) / server;
-    double head_bwd = (head->work_bwd_flops + s->edge_layers * layer->work_bwd_flops) / server;
-    double joule = cl->cu.energy_j_flop * (emb->work_fwd_flops + emb->work_bwd_flops);
-    double bits =
-        cp_upload_bits(w, s->edge_layers) * cp_format_size(s->upload_format, w->model.width);
-    double upload_s = bits / cp_rate_bps(s->uplink_share, w->radio.band_up_hz, s->power_up_w,
-                                         cl->gain_d2e[0], w->radio.noise_w_hz);
-    return (struct cp_split_label){
-        .cost = w->local_steps * (latency_weight(s) * (emb_fwd + emb_bwd + head_fwd + head_bwd) +
-                                  s->micro_batches * s->price[0] * joule) +
-                (s->sum_weight * s->v + s->price[0] * s->power_up_w) * upload_s +
-                s->micro_price / s->micro_batches,
-        .max_fwd_s = fmax(emb_fwd, head_fwd),
-        .max_bwd_s = fmax(emb_bwd, head_bwd),
-        .parent = -1,
-        .last = -1,
-    };
-}
+/* --- labels ----------------------------------------------------------------------------------- */
 
 static cp_err add_label(struct cp_split_work *work, const struct cp_split_label *l)
 {
@@ -260,11 +135,16 @@ static bool dominates(const struct cp_split_label *a, const struct cp_split_labe
     return a->cost <= b->cost && a->max_fwd_s <= b->max_fwd_s && a->max_bwd_s <= b->max_bwd_s;
 }
 
+static int32_t *bucket_of(const struct cp_split_work *work, const struct cp_split_label *l)
+{
+    uint32_t state = (l->set * 17u + (uint32_t)l->last) * 1031u + (uint32_t)l->layers;
+    return &work->bucket[(state * 2654435769u) >> (32 - BUCKET_BITS)];
+}
+
 /* Keeps l unless a label of its state is as good; labels that it beats are marked dead. */
 static cp_err keep_label(struct search *x, struct cp_split_label *l)
 {
-    uint32_t state = (l->set * 16u + (uint32_t)l->last) * 64u + (uint32_t)l->layers;
-    int32_t *head = &x->bucket[(state * 2654435769u) >> 21];
+    int32_t *head = bucket_of(x->work, l);
     struct cp_split_label *all = x->work->label;
     for (int32_t *at = head; *at >= 0;) {
         struct cp_split_label *other = &all[*at];
@@ -279,41 +159,45 @@ static cp_err keep_label(struct search *x, struct cp_split_label *l)
             at = &other->next;
         }
     }
+    int most = x->work->label_limit > 0 ? x->work->label_limit : LABELS;
+    if (x->work->n >= most) {
+        x->overflow = true;
+        return CP_OK;
+    }
     l->next = *head;
     *head = x->work->n;
     return add_label(x->work, l);
 }
 
-/* What the devices outside a set can do for the segments from one position on. */
+/* Where groups are sizes the bounds do not know which devices are left. */
 struct rest {
-    int room;                    /* layers that fit */
-    double layer_cost;           /* least per layer */
-    double fwd_speed, bwd_speed; /* layers per second of all of them together */
+    int room;                    /* layers that fit into the best of them */
+    double fwd_speed, bwd_speed; /* layers per second of the fastest of them together */
 };
 
 /* The best `count` devices outside set, each number by itself. Slots do not rise along the
  * pipeline, so the room of the last segment is the largest. */
-static struct rest rest_of(const struct tables *t, uint32_t set, int count)
+static struct rest rest_of(const struct cp_split_program *p, uint32_t set, int count)
 {
-    struct rest r = {.layer_cost = INFINITY};
+    struct rest r = {0};
+    const int *last_room = p->room[p->s->segments - 1];
     int room[CP_DEVICES_MAX], n = 0;
     double fwd_s[CP_DEVICES_MAX], bwd_s[CP_DEVICES_MAX];
-    for (int i = 0; i < t->n; i++) {
-        int k = t->device[i], at;
-        if (set & 1u << k) {
+    for (int i = 0; i < p->n; i++) {
+        int at;
+        if (set & 1u << i) {
             continue;
         }
-        r.layer_cost = fmin(r.layer_cost, t->layer_cost[k]);
-        for (at = n; at > 0 && room[at - 1] < t->room[t->s->segments - 1][k]; at--) {
+        for (at = n; at > 0 && room[at - 1] < last_room[i]; at--) {
             room[at] = room[at - 1];
         }
-        room[at] = t->room[t->s->segments - 1][k];
-        for (at = n; at > 0 && fwd_s[at - 1] > t->layer_fwd_s[k]; at--) {
+        room[at] = last_room[i];
+        for (at = n; at > 0 && fwd_s[at - 1] > p->layer_fwd_s[i]; at--) {
             fwd_s[at] = fwd_s[at - 1]; /* the order is that of bwd_s, too: both are work / rate */
             bwd_s[at] = bwd_s[at - 1];
         }
-        fwd_s[at] = t->layer_fwd_s[k];
-        bwd_s[at] = t->layer_bwd_s[k];
+        fwd_s[at] = p->layer_fwd_s[i];
+        bwd_s[at] = p->layer_bwd_s[i];
         n++;
     }
     for (int i = 0; i < count && i < n; i++) {
@@ -324,47 +208,54 @@ static struct rest rest_of(const struct tables *t, uint32_t set, int count)
     return r;
 }
 
-/* A lower bound of every completion of l, a label of segment j; its value where it is complete. */
-static double bound_of(const struct tables *t, const struct cp_split_label *l, int j,
+/* A lower bound of every completion of l; its value where it is complete. */
+static double bound_of(const struct cp_split_program *p, const struct cp_split_label *l,
                        const struct rest *r)
 {
-    int left = layers_of(t->s) - l->layers;
+    int left = p->layers - l->layers;
     if (left == 0) {
-        return l->cost + t->bottleneck * (l->max_fwd_s + l->max_bwd_s);
+        return l->cost + p->bottleneck * (l->max_fwd_s + l->max_bwd_s);
     }
-    return l->cost + left * r->layer_cost + t->link_rest[j + 1] +
-           t->bottleneck *
-               (fmax(l->max_fwd_s, left / r->fwd_speed) + fmax(l->max_bwd_s, left / r->bwd_speed));
+    double fwd = l->max_fwd_s, bwd = l->max_bwd_s;
+    if (!p->groups->exact) {
+        fwd = fmax(fwd, left / r->fwd_speed);
+        bwd = fmax(bwd, left / r->bwd_speed);
+    }
+    return cp_split_bound(p, l->group, l->last, l->layers, l->cost, fwd, bwd);
 }
 
-/* Places segment j on device k after the label `from`, in every size. */
-static cp_err extend(struct search *x, int from, int j, int k)
+/* Places segment j on device i after the label `from`, in every size. */
+static cp_err extend(struct search *x, int from, int j, int i)
 {
-    const struct tables *t = x->t;
-    int all = layers_of(t->s), after = t->s->segments - 1 - j;
+    const struct cp_split_program *p = x->p;
+    int after = p->s->segments - 1 - j;
     struct cp_split_label l = x->work->label[from];
-    int u = l.last + 1, left = all - l.layers;
-    uint32_t set = l.set | 1u << k;
-    struct rest rest = rest_of(t, set, after);
-    int most = left - after < t->room[j][k] ? left - after : t->room[j][k];
-    int least = left - rest.room > 1 ? left - rest.room : 1;
-    double base = l.cost + t->link_cost[j][u][k];
-    double fwd = fmax(l.max_fwd_s, t->fwd_s[j][u][k]), bwd = fmax(l.max_bwd_s, t->bwd_s[j][u][k]);
+    int u = l.last, left = p->layers - l.layers;
+    struct rest rest = {0};
+    int most = left - after < p->room[j][i] ? left - after : p->room[j][i];
+    int least = after == 0 ? left : 1;
+    double base = l.cost + p->link_cost[j][u][i];
+    double fwd = fmax(l.max_fwd_s, p->fwd_s[j][u][i]), bwd = fmax(l.max_bwd_s, p->bwd_s[j][u][i]);
+    if (!p->groups->exact && after > 0) {
+        rest = rest_of(p, l.set | 1u << i, after);
+        least = left - rest.room > 1 ? left - rest.room : 1;
+    }
     if (after == 0) {
-        base += t->edge_cost[k];
-        fwd = fmax(fwd, t->edge_fwd_s[k]);
-        bwd = fmax(bwd, t->edge_bwd_s[k]);
+        base += p->edge_cost[i];
+        fwd = fmax(fwd, p->edge_fwd_s[i]);
+        bwd = fmax(bwd, p->edge_bwd_s[i]);
     }
     for (int n = least; n <= most; n++) {
-        struct cp_split_label next = {.cost = base + n * t->layer_cost[k],
-                                      .max_fwd_s = fmax(fwd, n * t->layer_fwd_s[k]),
-                                      .max_bwd_s = fmax(bwd, n * t->layer_bwd_s[k]),
-                                      .set = set,
+        struct cp_split_label next = {.cost = base + n * p->layer_cost[i],
+                                      .max_fwd_s = fmax(fwd, n * p->layer_fwd_s[i]),
+                                      .max_bwd_s = fmax(bwd, n * p->layer_bwd_s[i]),
+                                      .set = l.set | 1u << i,
                                       .parent = from,
                                       .next = -1,
+                                      .group = (int16_t)(l.group + p->groups->place[i]),
                                       .layers = (int16_t)(l.layers + n),
-                                      .last = (int8_t)k};
-        next.bound = bound_of(t, &next, j, &rest);
+                                      .last = (int8_t)(i + 1)};
+        next.bound = bound_of(p, &next, &rest);
         if (!(next.bound <= x->best)) {
             continue;
         }
@@ -379,85 +270,77 @@ static cp_err extend(struct search *x, int from, int j, int k)
     return CP_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
+/* Puts the greatest number of a heap on top again after the top was replaced. */
+static void sift(double *heap, int n)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    double top = heap[0];
+    int at = 0;
+    for (int child; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && heap[child + 1] > heap[child];
+        if (heap[child] <= top) {
+            break;
+        }
+        heap[at] = heap[child];
+    }
+    heap[at] = top;
 }
 
 /* Marks all but the `beam` most promising labels from first on as dead. */
-static cp_err cut_to_beam(struct cp_split_work *work, int first, int beam)
+static void cut_to_beam(struct cp_split_work *work, int first, int beam)
 {
-    int n = 0;
-    double *bound;
-    CP_TRY(cp_mem_array(NULL, (size_t)(work->n - first), sizeof *bound, &bound));
+    double heap[CP_SPLIT_BEAM_LABELS]; /* the least bounds so far */
+    for (int i = 0; i < beam; i++) {
+        heap[i] = INFINITY;
+    }
     for (int i = first; i < work->n; i++) {
-        if (!work->label[i].dead) {
-            bound[n++] = work->label[i].bound;
+        if (!work->label[i].dead && work->label[i].bound < heap[0]) {
+            heap[0] = work->label[i].bound;
+            sift(heap, beam);
         }
     }
-    if (n > beam) {
-        qsort(bound, (size_t)n, sizeof *bound, compare_doubles);
-        for (int i = first; i < work->n; i++) {
-            work->label[i].dead |= work->label[i].bound > bound[beam - 1];
-        }
+    for (int i = first; i < work->n; i++) {
+        work->label[i].dead |= work->label[i].bound > heap[0];
     }
-    cp_mem_free(bound);
-    return CP_OK;
 }
 
-static cp_err run_pass(struct search *x, const struct cp_split_label *start)
+static cp_err run_pass(struct search *x)
 {
-    const struct tables *t = x->t;
+    const struct cp_split_program *p = x->p;
+    struct cp_split_work *work = x->work;
+    const struct cp_split_label start = {.cost = p->start_cost,
+                                         .max_fwd_s = p->start_fwd_s,
+                                         .max_bwd_s = p->start_bwd_s,
+                                         .parent = -1};
     int first = 0;
-    x->work->n = 0;
+    work->n = 0;
     x->best_label = -1;
-    CP_TRY(add_label(x->work, start));
-    for (int j = 0; j < t->s->segments; j++) {
-        int end = x->work->n;
-        for (int i = 0; i < BUCKETS; i++) {
-            x->bucket[i] = -1;
-        }
+    CP_TRY(add_label(work, &start));
+    for (int j = 0; j < p->s->segments; j++) {
+        int end = work->n;
         for (int from = first; from < end; from++) {
-            if (x->work->label[from].dead) {
-                continue;
-            }
-            for (int i = 0; i < t->n; i++) {
-                int k = t->device[i];
-                bool before = t->s->index_order && k < x->work->label[from].last;
-                if (!before && !(x->work->label[from].set & 1u << k)) {
-                    CP_TRY(extend(x, from, j, k));
+            for (int i = 0; i < p->n && !work->label[from].dead; i++) {
+                uint32_t set = work->label[from].set;
+                if (!(set & 1u << i) && (set & p->twins[i]) == p->twins[i] &&
+                    cp_split_may_follow(p, work->label[from].last, i)) {
+                    CP_TRY(extend(x, from, j, i));
                 }
             }
         }
         first = end;
-        if (x->beam > 0 && j + 1 < t->s->segments) {
-            CP_TRY(cut_to_beam(x->work, first, x->beam));
+        for (int i = first; i < work->n; i++) {
+            *bucket_of(work, &work->label[i]) = -1;
+        }
+        if (x->beam > 0 && j + 1 < p->s->segments) {
+            cut_to_beam(work, first, x->beam);
         }
     }
     return CP_OK;
-}
-
-/* A narrow pass for a bound, then everything below it; large clusters get one wide pass. */
-static cp_err run_search(struct search *x, const struct cp_split_label *start)
-{
-    const struct cp_split *s = x->t->s;
-    bool large = x->t->n > CP_SPLIT_EXACT_DEVICES;
-    x->best = s->bound * (1 + ROUNDING); /* so that what has just this value is found */
-    x->beam = large && !s->narrow ? CP_SPLIT_BEAM_LABELS : FIRST_PASS;
-    CP_TRY(run_pass(x, start));
-    if (large || s->narrow || (x->best_label < 0 && isinf(s->bound))) {
-        return CP_OK; /* narrow passes lose nothing that fits: there is nothing to be found */
-    }
-    x->beam = 0;
-    x->best *= 1 + ROUNDING;
-    return run_pass(x, start);
 }
 
 /* Walks back from the complete label. */
 static void write_plan(const struct search *x, struct cp_cluster_plan *out)
 {
-    const struct cp_split *s = x->t->s;
+    const struct cp_split *s = x->p->s;
     *out = (struct cp_cluster_plan){.mode = CP_MODE_PIPELINE,
                                     .order = s->order,
                                     .segments = s->segments,
@@ -471,7 +354,7 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
     int at = x->best_label;
     for (int j = s->segments - 1; j >= 0; j--) {
         const struct cp_split_label *l = &x->work->label[at];
-        out->device[j] = (int)l->last;
+        out->device[j] = x->p->device[l->last - 1];
         out->layers[j] = l->layers - x->work->label[l->parent].layers;
         at = l->parent;
     }
@@ -486,28 +369,158 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
     }
 }
 
+/* --- programs --------------------------------------------------------------------------------- */
+
+/* Ceilings at equal distances from low to high; without a useful high the last one is infinite. */
+static void set_ceilings(struct cp_split_program *p, double low, double high)
+{
+    bool useful = high < FIRST_HIGH * low;
+    double step = ((useful ? high : FIRST_HIGH * low) - low) / CP_SPLIT_LEVELS;
+    for (int q = 0; q < CP_SPLIT_LEVELS; q++) {
+        p->ceiling[q] = low + step * (q + 1);
+    }
+    p->ceiling[CP_SPLIT_LEVELS - 1] = useful ? high : INFINITY;
+}
+
+static cp_err reserve_bounds(struct cp_split_work *work, struct cp_split_program *p)
+{
+    size_t n = cp_split_bound_size(p);
+    if (work->bound_cap < 2 * n) {
+        cp_mem_free(work->bound);
+        work->bound = NULL;
+        work->bound_cap = 0;
+        CP_TRY(cp_mem_array(NULL, 2 * n, sizeof *work->bound, &work->bound));
+        work->bound_cap = 2 * n;
+    }
+    p->rest = work->bound;
+    p->step = work->bound + n;
+    return CP_OK;
+}
+
+/* What is known of a program after its first pass. */
+struct cp_split_root {
+    double bound;      /* of all of its placements */
+    double cost;       /* the least without bottlenecks */
+    double bottleneck; /* the least */
+    bool done;
+};
+
+/* Runs a pass below the least value of interest and keeps what is better than before. That value is
+ * finite, and with a margin, so that what has just the caller's bound is found. */
+static cp_err run_and_keep(struct search *x, int beam, struct cp_split_result *out)
+{
+    double most = out->found && out->value < x->p->s->bound ? out->value : x->p->s->bound;
+    x->beam = beam;
+    x->best = fmin(most * (1 + ROUNDING), DBL_MAX);
+    cp_err err = run_pass(x);
+    if (err != CP_OK) {
+        clear_buckets(x->work);
+        return err;
+    }
+    if (x->best_label >= 0 && (!out->found || x->best < out->value)) {
+        out->found = true;
+        out->value = x->best;
+        write_plan(x, &out->plan);
+    }
+    return CP_OK;
+}
+
+/* Bounds, a placement, and what is known of the program then. */
+static cp_err first_pass(struct search *x, const struct cp_split *s, struct cp_split_result *out,
+                         struct cp_split_root *root)
+{
+    struct cp_split_program *p = x->p;
+    cp_split_program_fill(p, s);
+    p->groups = p->sets.n > 0 && p->sets.n <= FIRST_SETS ? &p->sets : &p->sizes;
+    CP_TRY(reserve_bounds(x->work, p));
+    struct rest fastest = rest_of(p, 0, s->segments);
+    double fwd_s = fmax(p->start_fwd_s, p->layers / fastest.fwd_speed);
+    double bwd_s = fmax(p->start_bwd_s, p->layers / fastest.bwd_speed);
+    *root = (struct cp_split_root){.bottleneck = fwd_s + bwd_s};
+    set_ceilings(p, root->bottleneck, INFINITY);
+    cp_split_bound_fill(p);
+    root->bound = cp_split_bound(p, 0, 0, 0, p->start_cost, fwd_s, bwd_s);
+    root->cost = p->start_cost + p->rest[CP_SPLIT_LEVELS - 1];
+    return run_and_keep(x, FIRST_PASS, out);
+}
+
+/* Everything below the best value so far. */
+static cp_err second_pass(struct search *x, const struct cp_split *s, struct cp_split_result *out,
+                          const struct cp_split_root *root)
+{
+    struct cp_split_program *p = x->p;
+    if (p->s != s) {
+        cp_split_program_fill(p, s);
+    }
+    p->groups = p->sets.n > 0 ? &p->sets : &p->sizes;
+    CP_TRY(reserve_bounds(x->work, p));
+    double most = fmin(out->found ? out->value : INFINITY, s->bound) * (1 + ROUNDING);
+    set_ceilings(p, root->bottleneck, (most - root->cost) / p->bottleneck);
+    cp_split_bound_fill(p);
+    if (p->sets.n > FIRST_SETS) {
+        CP_TRY(run_and_keep(x, FIRST_PASS, out));
+    }
+    return run_and_keep(x, p->groups->exact ? 0 : CP_SPLIT_BEAM_LABELS, out);
+}
+
+/* The most promising program that may hold something better than what is known; -1: none. */
+static int next_program(const struct cp_split *list, int n, const struct cp_split_root *root,
+                        const struct cp_split_result *out)
+{
+    int next = -1;
+    for (int i = 0; i < n; i++) {
+        bool open = !root[i].done && root[i].bound <= list[i].bound * (1 + ROUNDING) &&
+                    (!out->found || root[i].bound < out->value * (1 - ROUNDING));
+        if (open && isfinite(root[i].bound) && (next < 0 || root[i].bound < root[next].bound)) {
+            next = i;
+        }
+    }
+    return next;
+}
+
+static cp_err reserve(struct cp_split_work *work, int n)
+{
+    if (!work->program) {
+        CP_TRY(cp_mem_new(NULL, sizeof *work->program, &work->program));
+    }
+    if (!work->bucket) {
+        CP_TRY(cp_mem_array(NULL, BUCKETS, sizeof *work->bucket, &work->bucket));
+        clear_buckets(work);
+    }
+    if (work->root_cap < n) {
+        cp_mem_free(work->root);
+        work->root = NULL;
+        work->root_cap = 0;
+        CP_TRY(cp_mem_array(NULL, (size_t)n, sizeof *work->root, &work->root));
+        work->root_cap = n;
+    }
+    return CP_OK;
+}
+
+cp_err cp_split_best(const struct cp_split *list, int n, struct cp_split_work *work,
+                     struct cp_split_result *out)
+{
+    CP_TRY(reserve(work, n));
+    struct search x = {.p = work->program, .work = work};
+    struct cp_split_result best = {0};
+    CP_TRY(cp_split_program_init(x.p, list, n));
+    for (int i = 0; i < n; i++) {
+        CP_TRY(first_pass(&x, &list[i], &best, &work->root[i]));
+    }
+    for (int i; !list[0].narrow && (i = next_program(list, n, work->root, &best)) >= 0;) {
+        CP_TRY(second_pass(&x, &list[i], &best, &work->root[i]));
+        work->root[i].done = true;
+    }
+    bool heuristic = x.p->sets.n == 0 || x.overflow || list[0].narrow;
+    best.kind = heuristic                         ? CP_SPLIT_BEAM
+                : x.p->n > CP_SPLIT_EXACT_DEVICES ? CP_SPLIT_TYPES
+                                                  : CP_SPLIT_EXACT;
+    *out = best;
+    return CP_OK;
+}
+
 cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
                       struct cp_split_result *out)
 {
-    const struct cp_cluster *cl = &s->world->cluster[s->cluster];
-    struct tables t = {.s = s};
-    assert(layers_of(s) <= CP_LAYERS_MAX);
-    CP_TRY(cp_draft_present(cl, t.device, &t.n));
-    assert(s->segments >= 1 && s->segments <= t.n && s->segments <= layers_of(s));
-    t.bottleneck = s->world->local_steps * s->v * (one_by_one(s) ? 0 : s->micro_batches - 1);
-    struct cp_split_label start = start_label(s);
-    fill_devices(&t);
-    fill_links(&t, s->world->radio.band_d2d_hz * (overlaps(s) ? 0.5 : 1));
-    fill_rest(&t);
-    struct search x = {.t = &t, .work = work};
-    CP_TRY(run_search(&x, &start));
-    *out = (struct cp_split_result){
-        .found = x.best_label >= 0,
-        .kind = t.n > CP_SPLIT_EXACT_DEVICES ? CP_SPLIT_BEAM : CP_SPLIT_EXACT,
-    };
-    if (out->found) {
-        out->value = x.best;
-        write_plan(&x, &out->plan);
-    }
-    return CP_OK;
+    return cp_split_best(s, 1, work, out);
 }

@@ -15,9 +15,10 @@
 
 /*
  * How a result was found. exact: the least value of all placements. types: the same, with more
- * present devices than CP_SPLIT_EXACT_DEVICES, of which many are equal. beam: too many different
- * devices; only the CP_SPLIT_BEAM_LABELS most promising labels of each segment were kept: a
- * heuristic.
+ * present devices than CP_SPLIT_EXACT_DEVICES, of which many are equal. beam: a heuristic, because
+ * there are too many different devices (or, with 10 of them, more than 92 layers), because labels
+ * would take too much memory, or because the pass was narrow; then only the most promising labels
+ * of each segment are kept, CP_SPLIT_BEAM_LABELS of them.
  */
 enum cp_split_kind { CP_SPLIT_EXACT, CP_SPLIT_TYPES, CP_SPLIT_BEAM };
 enum { CP_SPLIT_EXACT_DEVICES = 10, CP_SPLIT_BEAM_LABELS = 256 };
@@ -39,7 +40,7 @@ struct cp_split {
     double price[CP_DEVICES_MAX + 1]; /* Z~ per node, 1/J: [0] CU, [k + 1] device k */
     double micro_price;               /* Y~_c */
     double bound;                     /* only placements of at most this value are sought */
-    bool narrow;                      /* a quick pass: a good placement, not the best */
+    bool narrow; /* a quick pass: a good placement, or none where few fit; not the best */
     double uplink_share, power_up_w;
     double band_fwd[CP_DEVICES_MAX], band_bwd[CP_DEVICES_MAX]; /* by position: link s < S */
     /* Powers by node: forwards to a device, forwards to the edge, backwards. */
@@ -56,8 +57,15 @@ void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, st
 
 /* Memory of a search, kept between calls; zeroed at first. */
 struct cp_split_work {
+    struct cp_split_program *program;
     struct cp_split_label *label;
-    int n, cap;
+    int n, cap;      /* labels */
+    int label_limit; /* of a pass; 0: what takes 128 MiB */
+    int32_t *bucket;
+    double *bound;
+    size_t bound_cap;
+    struct cp_split_root *root;
+    int root_cap;
 };
 void cp_split_work_fini(struct cp_split_work *work);
 
@@ -71,5 +79,10 @@ struct cp_split_result {
 /* Fails only where nobody is present or for want of memory. */
 CP_NODISCARD cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
                                    struct cp_split_result *out);
+
+/* The best of n > 0 programs of one cluster, say of all numbers of segments: quicker than one after
+ * another, because what is found for one bounds the others. narrow of the first counts for all. */
+CP_NODISCARD cp_err cp_split_best(const struct cp_split *list, int n, struct cp_split_work *work,
+                                  struct cp_split_result *out);
 
 #endif
