@@ -89,25 +89,56 @@ void run_text_start(FILE *f, const json_t *e)
 
 /* --- a round --------------------------------------------------------------------------------- */
 
-/* "cu[emb] d2[1-2] d1[3] edge[head]" */
+/* Appends to a line; what does not fit is left out. */
+static void add(char *line, size_t size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add(char *line, size_t size, const char *fmt, ...)
+{
+    va_list ap;
+    size_t n = strlen(line);
+    va_start(ap, fmt);
+    vsnprintf(line + n, size - n, fmt, ap);
+    va_end(ap);
+}
+
+/* "3-5", or "3" for one layer. */
+static void range_text(int first, int last, char out[32])
+{
+    snprintf(out, 32, last > first ? "%d-%d" : "%d", first, last);
+}
+
+/* "cu[emb] d2[1-2] d1[3] edge[head]"; with layers on the edge server "edge[4,head]". In full
+ * "d1[all] d2[all]", in split "d1[emb,1-2] d2[emb,1-2] edge[3-4,head]". */
 static void pipeline_text(const json_t *cluster, char *out, size_t size)
 {
-    const json_t *devices = doc_array(cluster, "devices");
-    size_t n = (size_t)snprintf(out, size, "cu[emb]");
-    int layer = 1;
-    for (size_t s = 0; s < json_array_size(devices) && n < size; s++) {
+    const char *mode = doc_text(cluster, "mode");
+    bool full = strcmp(mode, "full") == 0, split = strcmp(mode, "split") == 0;
+    int n_edge = doc_int(cluster, "edge_layers", 0), layer = 1;
+    char range[32];
+    snprintf(out, size, full || split ? "" : "cu[emb]");
+    for (size_t s = 0; s < json_array_size(doc_array(cluster, "devices")); s++) {
         int last = layer + doc_int_at(cluster, "segments", s, 1) - 1;
-        const char *name = doc_text_at(cluster, "devices", s);
-        if (last > layer) {
-            n += (size_t)snprintf(out + n, size - n, " %.40s[%d-%d]", name, layer, last);
-        } else {
-            n += (size_t)snprintf(out + n, size - n, " %.40s[%d]", name, layer);
-        }
-        layer = last + 1;
+        range_text(layer, last, range);
+        add(out, size, "%s%.40s[%s%s]", out[0] ? " " : "", doc_text_at(cluster, "devices", s),
+            split ? "emb," : "", full ? "all" : range);
+        layer = full || split ? layer : last + 1;
     }
-    if (n < size) {
-        snprintf(out + n, size - n, " edge[head]");
+    if (split) {
+        layer += doc_int_at(cluster, "segments", 0, 1);
     }
+    range_text(layer, layer + n_edge - 1, range);
+    if (!full) {
+        add(out, size, " edge[%s%shead]", n_edge > 0 ? range : "", n_edge > 0 ? "," : "");
+    }
+}
+
+/* "1f1b", or the mode where the devices train apart. */
+static const char *order_text(const json_t *cluster)
+{
+    const char *mode = doc_text(cluster, "mode");
+    bool apart = strcmp(mode, "full") == 0 || strcmp(mode, "split") == 0;
+    return apart ? mode : doc_text(cluster, "order");
 }
 
 /* The plan of a cluster, without its order and micro-batches. */
@@ -127,7 +158,7 @@ static void print_cluster(FILE *f, const json_t *c, int name_width, const char *
 {
     char *name = ui_clean(doc_text(c, "name"), name_width);
     int column = fprintf(f, "     %*s", name_width - ui_columns(name), "") + ui_columns(name);
-    column += fprintf(f, "%s  %-5s M %-2d  step %8s  ", name, doc_text(c, "order"),
+    column += fprintf(f, "%s  %-5s M %-2d  step %8s  ", name, order_text(c),
                       doc_int(c, "micro_batches", 0), ui_time(doc_number(c, "step_s")).s) -
               (int)strlen(name);
     ui_wrap(f, column, column, plan);
@@ -154,8 +185,7 @@ static void round_clusters(FILE *f, const json_t *round, char **last, size_t n_l
         const json_t *c = json_array_get(clusters, i);
         char *plan = plan_text(c);
         char key[LINE + 64];
-        snprintf(key, sizeof key, "%s %d %s", doc_text(c, "order"), doc_int(c, "micro_batches", 0),
-                 plan);
+        snprintf(key, sizeof key, "%s %d %s", order_text(c), doc_int(c, "micro_batches", 0), plan);
         if (i < n_last && last[i] && strcmp(last[i], key) == 0 && n > FEW_CLUSTERS) {
             same++;
         } else {
@@ -177,19 +207,6 @@ static void note_line(FILE *f, enum ui_style style, const char *name, const char
     int column = 5 + (int)strlen(name) + 2;
     fprintf(f, "     %s%s:%s ", ui_on(f, style), name, ui_off(f));
     ui_wrap(f, column, 9, text);
-}
-
-/* Appends to a line; what does not fit is left out. */
-static void add(char *line, size_t size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void add(char *line, size_t size, const char *fmt, ...)
-{
-    va_list ap;
-    size_t n = strlen(line);
-    va_start(ap, fmt);
-    vsnprintf(line + n, size - n, fmt, ap);
-    va_end(ap);
 }
 
 static bool same_text(const json_t *a, const json_t *b, const char *key)
@@ -365,6 +382,9 @@ static void baselines(FILE *f, const json_t *doc)
         const json_t *b = json_array_get(list, i);
         bool feasible = doc_bool(b, "feasible");
         double other_s = doc_number(b, "latency_s"); /* null where it has no plan at all */
+        if (strcmp(doc_text(b, "policy"), doc_text(doc, "policy")) == 0) {
+            continue; /* it is this run */
+        }
         ui_table_add(t, "%s", doc_text(b, "policy"));
         ui_table_add(t, "%s", ui_time(other_s).s);
         ui_table_add(t, isfinite(other_s) ? "%.2f x" : "-", other_s / latency_s);
@@ -379,19 +399,38 @@ static void baselines(FILE *f, const json_t *doc)
     ui_table_print(t, f, 2);
 }
 
-static void blocks_text(const json_t *node, char *out, size_t size)
+/* What a node holds: "emb", "1-2", "head", "emb,1-2", "3-4,head", "all". last: the head's block. */
+static void blocks_text(const json_t *node, int last_block, char *out, size_t size)
 {
-    const char *role = doc_text(node, "role");
-    double first = doc_number_at(node, "blocks", 0), last = doc_number_at(node, "blocks", 1);
-    if (!isfinite(first)) {
+    double from = doc_number_at(node, "blocks", 0), to = doc_number_at(node, "blocks", 1);
+    if (!isfinite(from)) {
         snprintf(out, size, "stand-by");
-    } else if (strcmp(role, "device") != 0) {
-        snprintf(out, size, "%s", first == 0 ? "embedding" : "head");
-    } else if (first == last) {
-        snprintf(out, size, "%.0f", first);
-    } else {
-        snprintf(out, size, "%.0f-%.0f", first, last);
+        return;
     }
+    char range[32] = "";
+    int first = (int)from, last = (int)to;
+    bool emb = first == 0, head = last == last_block;
+    first += emb;
+    last -= head;
+    if (first <= last) {
+        range_text(first, last, range);
+    }
+    snprintf(out, size, "%s%s%s%s%s", emb ? "emb" : "", emb && range[0] ? "," : "", range,
+             head && (emb || range[0]) ? "," : "", head ? "head" : "");
+    if (emb && head) {
+        snprintf(out, size, "all");
+    }
+}
+
+/* The block of the head: the last one that anybody holds. */
+static int find_head(const json_t *nodes)
+{
+    int head = 0;
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        double last = doc_number_at(json_array_get(nodes, i), "blocks", 1);
+        head = isfinite(last) && last > head ? (int)last : head;
+    }
+    return head;
 }
 
 static void nodes(FILE *f, const json_t *doc)
@@ -414,7 +453,7 @@ static void nodes(FILE *f, const json_t *doc)
                 idle++;
                 continue;
             }
-            blocks_text(node, blocks, sizeof blocks);
+            blocks_text(node, find_head(list), blocks, sizeof blocks);
             if (doc_int(node, "slots", 0) > 0) {
                 snprintf(slots, sizeof slots, "%d", doc_int(node, "slots", 0));
             }

@@ -41,19 +41,25 @@ static json_t *cluster_json(const struct cp_job *job, const struct cp_round_repo
             json_array_append_new(standby, json_string(cl->device[k].name));
         }
     }
-    return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "name", cl->name,
-                     "order", cp_order_name(p->order), "micro_batches", p->micro_batches,
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o}", "name",
+                     cl->name, "mode", cp_plan_mode_name(p->mode), "order", cp_order_name(p->order),
+                     "edge_layers", p->edge_layers, "micro_batches", p->micro_batches,
                      "step_samples", (json_int_t)cp_job_step_samples(job, p->micro_batches),
                      "devices", devices, "segments", segments, "step_s", r->sim->cluster[c].step_s,
                      "round_s", r->sim->cluster[c].round_s, "bubble_pct",
                      100 * r->sim->cluster[c].bubble, "standby", standby, "absent", absent);
 }
 
+static const char *owner_name(const struct cp_cluster *cl, int owner)
+{
+    return owner == CP_OWNER_EDGE ? "edge" : cl->device[owner].name;
+}
+
 static json_t *move_json(const struct cp_round_report *r, const struct cp_move *m)
 {
     const struct cp_cluster *cl = &r->world->cluster[m->cluster];
     return json_pack("{s:s, s:i, s:s, s:s}", "cluster", cl->name, "layer", m->block, "from",
-                     cl->device[m->from].name, "to", cl->device[m->to].name);
+                     owner_name(cl, m->from), "to", owner_name(cl, m->to));
 }
 
 static bool listed(const json_t *cluster, const char *key, const char *name)
@@ -98,6 +104,12 @@ static void plan_changes(json_t *changes, const json_t *now, const json_t *befor
     json_int_t m0 = json_integer_value(json_object_get(before, "micro_batches"));
     const char *order = json_string_value(json_object_get(now, "order"));
     const char *order0 = json_string_value(json_object_get(before, "order"));
+    const char *mode = json_string_value(json_object_get(now, "mode"));
+    const char *mode0 = json_string_value(json_object_get(before, "mode"));
+    if (mode0 && strcmp(mode, mode0) != 0) {
+        json_array_append_new(changes, json_sprintf("%s: %s -> %s", name, mode0, mode));
+        order0 = NULL; /* the mode says it */
+    }
     if (m != m0) {
         json_array_append_new(changes, json_sprintf("%s: M %d -> %d", name, (int)m0, (int)m));
     }

@@ -165,13 +165,20 @@ static json_t *node_json(const struct cp_runner *r, int node)
                      "busy_s", w->busy_s);
 }
 
+/* A stage of the edge server that no plan of the run has used: there is one for every device. */
+static bool is_spare(const struct cp_runner *r, int node)
+{
+    return r->job.cast.node[node].role == CP_ROLE_HEAD &&
+           r->edge.node[node].last.mem_model_bytes == 0;
+}
+
 static json_t *clusters_json(const struct cp_runner *r)
 {
     json_t *list = json_array();
     for (int c = 0; c < r->job.base.n_clusters; c++) {
         json_t *nodes = json_array();
         for (int i = 0; i < r->job.cast.n_nodes; i++) {
-            if (r->job.cast.node[i].cluster == c) {
+            if (r->job.cast.node[i].cluster == c && !is_spare(r, i)) {
                 json_array_append_new(nodes, node_json(r, i));
             }
         }

@@ -342,7 +342,7 @@ static cp_err decide_fedavg(const struct cp_policy_args *a, struct cp_plan *out,
 
 const struct cp_policy CP_POLICY_FEDAVG = {
     .name = "fedavg",
-    .help = "every device trains the whole model on its share of the samples (modelled)",
-    .trains = false,
+    .help = "every device trains the whole model on its share of the samples",
+    .trains = true,
     .decide = decide_fedavg,
 };
