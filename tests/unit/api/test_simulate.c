@@ -145,7 +145,7 @@ static void test_jsonl(void **state)
     (void)state;
     json_t *doc = record("rounds.jsonl", 2);
     double latency_s = 0, queue = 0;
-    int lines = 0, idle = 0;
+    int lines = 0, idle = 0, seeds[4] = {0};
     char *save = NULL;
     for (char *line = strtok_r(read_file(in_dir("rounds.jsonl")), "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
@@ -157,6 +157,7 @@ static void test_jsonl(void **state)
         assert_true(ran || json_is_null(json_object_get(j, "latency_s")));
         assert_true(isfinite(number(j, "queue")));
         idle += !ran;
+        seeds[(int)number(j, "seed")]++;
         if (strcmp(json_string_value(json_object_get(j, "policy")), "greedy") == 0) {
             latency_s += ran ? number(j, "latency_s") / 6 : 0;
             queue += number(j, "queue") / 12;
@@ -165,6 +166,7 @@ static void test_jsonl(void **state)
     }
     assert_int_equal(lines, 24);
     assert_int_equal(idle, 12);
+    assert_true(seeds[0] == 0 && seeds[1] == 8 && seeds[2] == 8 && seeds[3] == 8);
     const json_t *greedy = policy(doc, 1);
     assert_true(fabs(number(json_object_get(greedy, "latency_s"), "mean") / latency_s - 1) < 1e-9);
     assert_true(fabs(number(greedy, "queue_mean") / queue - 1) < 1e-9);
@@ -304,9 +306,47 @@ static void test_mistakes(void **state)
     o.out = "nowhere/rounds.csv";
     mistake(&o, COLLAPIPE_FAILED, "cannot create nowhere/rounds.csv");
     assert_int_equal(symlink("/dev/full", in_dir("full.csv")), 0);
-    o.out = in_dir("full.csv");
-    o.rounds = 1000; /* more than is buffered */
+    o.out = in_dir("full.csv"); /* seen when it is closed, and with more than is buffered */
     mistake(&o, COLLAPIPE_FAILED, "No space left");
+    o.out = in_dir("full.csv");
+    o.rounds = 1000;
+    mistake(&o, COLLAPIPE_FAILED, "No space left");
+}
+
+/* --- what rounds leave behind ------------------------------------------------------------ */
+
+static void test_batteries(void **state)
+{
+    (void)state;
+    /* one round takes more than the reserve leaves, but a strong sun fills the battery again */
+    static const char WORLD[] =
+        "clusters=[{name: a, cu: {gflops: 60, mem_mib: 4096}, devices: [{name: x, gflops: 100, "
+        "mem_mib: 9000, energy_pj_per_flop: 20, battery_j: 1000, battery_reserve_j: 999, "
+        "harvest_w: %s}]}]";
+    const char *const names[] = {"greedy"};
+    struct collapipe_simulate_options o = {
+        .policies = names, .n_policies = 1, .rounds = 6, .seeds = 1, .threads = 1};
+    char world[512];
+    for (int sun = 0; sun < 2; sun++) {
+        snprintf(world, sizeof world, WORLD, sun ? "1e6" : "0");
+        json_t *doc = simulate(world, &o, COLLAPIPE_OK);
+        assert_true(number(policy(doc, 0), "rounds") == (sun ? 6 : 1));
+        assert_true(number(policy(doc, 0), "rounds_idle") == (sun ? 0 : 5));
+        json_decref(doc);
+    }
+}
+
+static void test_moments(void **state)
+{
+    (void)state;
+    const char *const names[] = {"random"};
+    struct collapipe_simulate_options o = {
+        .policies = names, .n_policies = 1, .rounds = 6, .seeds = 1, .threads = 1};
+    json_t *keep = simulate("fed.moments=keep", &o, COLLAPIPE_OK);
+    json_t *reset = simulate("fed.moments=reset", &o, COLLAPIPE_OK);
+    assert_true(number(policy(keep, 0), "moves") > 0 && number(policy(reset, 0), "moves") == 0);
+    json_decref(keep);
+    json_decref(reset);
 }
 
 static void test_bench(void **state)
@@ -323,7 +363,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_document), cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_jsonl),    cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_bench),    cmocka_unit_test(test_progress_and_stop),
+        cmocka_unit_test(test_bench),    cmocka_unit_test(test_batteries),
+        cmocka_unit_test(test_moments),  cmocka_unit_test(test_progress_and_stop),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

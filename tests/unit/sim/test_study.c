@@ -10,10 +10,12 @@
 #include "sim/study.h"
 #include "unit/plan/worlds.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { CLUSTERS = 2, DEVICES = 3, LAYERS = 6, ROUNDS = 12, SEEDS = 4, LEAVES = 8 };
+enum { CLUSTERS = 2, DEVICES = 3, LAYERS = 6, ROUNDS = 12, SEEDS = 4, LEAVES = 8, FIRST_SEED = 7 };
 
 static void assert_near(double got, double want)
 {
@@ -24,10 +26,11 @@ static void assert_near(double got, double want)
 
 /* --- worlds ------------------------------------------------------------------------------ */
 
-/* Device 1 of cluster 1 is away from round LEAVES on if leaves. */
+/* leaves: device 1 of cluster 1 is away from round LEAVES on; no_way: nothing can be sent between
+ * its devices 1 and 3. */
 struct seat {
     int seed;
-    bool leaves;
+    bool leaves, no_way;
 };
 
 static cp_err draw_world(int seed, bool leaves, int round, bool mean, struct cp_world *w)
@@ -52,7 +55,11 @@ static cp_err draw_world(int seed, bool leaves, int round, bool mean, struct cp_
 static cp_err seat_world(void *arg, int round, bool mean, struct cp_world *w)
 {
     const struct seat *s = arg;
-    return draw_world(s->seed, s->leaves, round, mean, w);
+    CP_TRY(draw_world(s->seed, s->leaves, round, mean, w));
+    if (s->no_way) {
+        w->cluster[0].gain_d2d[1][3] = w->cluster[0].gain_d2d[3][1] = 1e-320;
+    }
+    return CP_OK;
 }
 
 static cp_err seat_queues(void *arg, const struct cp_world *mean, struct cp_queues *q)
@@ -77,7 +84,7 @@ static void seat_close(void *arg)
 /* --- what a study is told and asked ------------------------------------------------------ */
 
 struct desk {
-    bool leaves, keep_moments;
+    bool leaves, no_way, keep_moments;
     int fails_to_open; /* from this seed on; 0: never */
     int n;
     struct cp_study_round log[2000];
@@ -94,7 +101,7 @@ static cp_err open_seat(void *arg, int seed, struct cp_study_case *out)
         return cp_fail(CP_E_CONFIG, "there are no worlds of seed %d", seed);
     }
     CP_TRY(cp_mem_new(NULL, sizeof *s, &s));
-    *s = (struct seat){.seed = seed + 7, .leaves = d->leaves};
+    *s = (struct seat){.seed = seed + FIRST_SEED, .leaves = d->leaves, .no_way = d->no_way};
     *out = (struct cp_study_case){.arg = s,
                                   .args = {.order = CP_ORDER_GPIPE, .seed = (uint64_t)s->seed},
                                   .keep_moments = d->keep_moments,
@@ -173,20 +180,84 @@ static cp_err decide_restless(const struct cp_policy_args *a, struct cp_plan *ou
     return err;
 }
 
-/* Breaks in round 5 of the second seed and all after it, and in round 3 of the fourth. */
+/* Breaks on the last three seeds. Side by side it does so in this order: fourth, second, third. */
+static struct {
+    bool side_by_side;
+    atomic_int broken;
+} breaking;
+
 static cp_err decide_broken(const struct cp_policy_args *a, struct cp_plan *out,
                             struct cp_decision *d)
 {
-    if ((a->seed >= 8 && a->world->round == 5) || (a->seed == 10 && a->world->round == 3)) {
-        return cp_fail(CP_E_NOMEM, "out of memory in round %d", a->world->round);
+    static const int ROUND[SEEDS] = {-1, 5, 9, 3}, TURN[SEEDS] = {-1, 1, 2, 0};
+    int seed = (int)a->seed - FIRST_SEED;
+    if (a->world->round != ROUND[seed]) {
+        return decide_as("gpipe-uniform", a, out, d);
     }
-    return decide_as("gpipe-uniform", a, out, d);
+    while (breaking.side_by_side && atomic_load(&breaking.broken) < TURN[seed]) {
+        sched_yield();
+    }
+    usleep(breaking.side_by_side ? 2000 : 0); /* until the one before is written down */
+    atomic_fetch_add(&breaking.broken, 1);
+    return cp_fail(CP_E_NOMEM, "out of memory in round %d", a->world->round);
+}
+
+/* Turns the pipeline round in every round but the sixth, when it finds no plan. */
+static cp_err decide_turning(const struct cp_policy_args *a, struct cp_plan *out,
+                             struct cp_decision *d)
+{
+    int round = a->world->round;
+    if (round == 5) {
+        return cp_fail(CP_E_PLAN, "dizzy");
+    }
+    cp_err err = decide_as("gpipe-uniform", a, out, d);
+    if (!err && round % 2) {
+        int first = out->cluster[0].device[0];
+        out->cluster[0].device[0] = out->cluster[0].device[2];
+        out->cluster[0].device[2] = first;
+    }
+    return err;
+}
+
+/* Sees to what it is asked with: its last plan, its queues, mean channels. Takes turns between an
+ * order that fills the memory and one that does not. */
+static struct {
+    int rounds, last_device;
+    double convergence;
+    size_t mem_bytes[ROUNDS];
+} witness;
+
+static cp_err decide_witness(const struct cp_policy_args *a, struct cp_plan *out,
+                             struct cp_decision *d)
+{
+    struct cp_policy_args other = *a;
+    other.order = a->world->round % 2 ? CP_ORDER_SEQ : CP_ORDER_GPIPE;
+    assert_int_equal(a->world->round, witness.rounds);
+    assert_true((a->incumbent == NULL) == (witness.rounds == 0));
+    assert_true(!a->incumbent || a->incumbent->cluster[0].device[0] == witness.last_device);
+    assert_non_null(a->queues);
+    assert_true(witness.rounds == 0 || a->queues->convergence == witness.convergence);
+    assert_true(a->mean->cluster[0].gain_d2e[0] != a->world->cluster[0].gain_d2e[0]);
+    witness.rounds++;
+    witness.convergence = a->queues->convergence; /* gamma is 1: it stays */
+    CP_TRY(decide_as("greedy", &other, out, d));
+    for (int c = 0; c < CLUSTERS; c++) {
+        for (int s = 0; s < out->cluster[c].segments; s++) {
+            size_t need = toy_bytes(&TOY, out->cluster[c].layers[s], out->cluster[c].slots[s + 1]);
+            size_t *most = &witness.mem_bytes[a->world->round];
+            *most = need > *most ? need : *most;
+        }
+    }
+    witness.last_device = out->cluster[0].device[0];
+    return CP_OK;
 }
 
 static const struct cp_policy UNIFORM = {.name = "gpipe-uniform", .decide = decide_uniform};
 static const struct cp_policy TWIN = {.name = "twin", .decide = decide_uniform};
 static const struct cp_policy MOODY = {.name = "moody", .decide = decide_moody};
 static const struct cp_policy RESTLESS = {.name = "restless", .decide = decide_restless};
+static const struct cp_policy TURNING = {.name = "turning", .decide = decide_turning};
+static const struct cp_policy WITNESS = {.name = "witness", .decide = decide_witness};
 static const struct cp_policy BROKEN = {.name = "broken", .decide = decide_broken};
 
 /* --- figures ----------------------------------------------------------------------------- */
@@ -294,7 +365,7 @@ static void test_figures_are_the_forecasts(void **state)
         struct figures f;
         char node[CP_SIM_NAME];
         int c = 0, k = 0;
-        reference(policy[i / SEEDS]->name, i % SEEDS + 7, &f);
+        reference(policy[i / SEEDS]->name, i % SEEDS + FIRST_SEED, &f);
         assert_true(run->done && run->rounds == ROUNDS && run->kept == 0 && run->idle == 0);
         assert_near(run->latency_s.mean, f.latency_s / ROUNDS);
         assert_near(run->energy_j.mean, f.energy_j / ROUNDS);
@@ -552,6 +623,38 @@ static void test_moments_move_along(void **state)
     }
     cp_study_result_fini(&stays);
     cp_study_result_fini(&moves);
+
+    const struct cp_policy *const turning[] = {&TURNING};
+    s = study_of(&d, turning, 1);
+    d = (struct desk){.keep_moments = true};
+    assert_int_equal(cp_study_run(&s, &moves), CP_OK);
+    for (int i = 1; i < ROUNDS; i++) { /* a plan that is kept moves nothing */
+        assert_int_equal(d.log[i].moves, i == 5 || i == 6 ? 0 : 4);
+    }
+    cp_study_result_fini(&moves);
+    d = (struct desk){.keep_moments = true, .no_way = true};
+    assert_int_equal(cp_study_run(&s, &moves), CP_E_NONFINITE);
+    assert_non_null(
+        strstr(cp_err_text(), "policy turning, seed 1: round 2: the round would never"));
+}
+
+static void test_what_a_policy_is_asked_with(void **state)
+{
+    (void)state;
+    static struct desk d;
+    d = (struct desk){0};
+    const struct cp_policy *const policy[] = {&WITNESS};
+    struct cp_study s = study_of(&d, policy, 1);
+    struct cp_study_result r;
+    witness.rounds = 0;
+    s.n_seeds = 1;
+    assert_int_equal(cp_study_run(&s, &r), CP_OK);
+    assert_int_equal(witness.rounds, ROUNDS);
+    for (int i = 0; i < ROUNDS; i++) { /* of the plan of the round, not of any before */
+        assert_int_equal(d.log[i].mem_peak_bytes, witness.mem_bytes[i]);
+        assert_int_equal(d.log[i].in_flight_peak, i % 2 ? 1 : 8);
+    }
+    cp_study_result_fini(&r);
 }
 
 /* --- unhappy paths ----------------------------------------------------------------------- */
@@ -563,14 +666,18 @@ static void test_the_first_failure_is_told(void **state)
     const struct cp_policy *const policy[] = {&UNIFORM, &BROKEN};
     struct cp_study s = study_of(&d, policy, 2);
     struct cp_study_result r = {.n_seeds = 42};
-    for (int threads = 1; threads <= 8; threads *= 2) {
+    for (int threads = 1; threads <= 2 * SEEDS; threads += 2 * SEEDS - 1) {
         d = (struct desk){0};
         s.n_threads = threads;
+        breaking.side_by_side = threads > 1;
+        atomic_store(&breaking.broken, 0);
         assert_int_equal(cp_study_run(&s, &r), CP_E_NOMEM);
         assert_string_equal(cp_err_text(),
                             "policy broken, seed 2: round 6: out of memory in round 5");
         assert_int_equal(r.n_seeds, 42);
+        assert_true(threads > 1 || d.n == 3 * ROUNDS + 5); /* nothing was begun afterwards */
     }
+    breaking.side_by_side = false;
     d = (struct desk){.fails_to_open = 2};
     assert_int_equal(cp_study_run(&s, &r), CP_E_NOMEM); /* the earlier one still */
     s.n_policies = 1;
@@ -643,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_rounds_without_a_plan),
         cmocka_unit_test(test_a_policy_that_never_plans),
         cmocka_unit_test(test_moments_move_along),
+        cmocka_unit_test(test_what_a_policy_is_asked_with),
         cmocka_unit_test(test_the_first_failure_is_told),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_no_memory_anywhere),
