@@ -329,6 +329,9 @@ static void why_what_if(const json_t *why)
     static const char *const HEADS[] = {"if there were", ">times",   ">objective",
                                         ">per round",    "~the cut", NULL};
     const json_t *list = doc_array(why, "what_if");
+    if (json_array_size(list) == 0) {
+        return;
+    }
     struct ui_table *t = ui_table_new(HEADS);
     printf("\n%swhat would change the cut%s (all else as it is)\n", ui_on(stdout, UI_BOLD),
            ui_off(stdout));

@@ -134,7 +134,7 @@ struct collapipe_plan_options {
  * where tenth_pct is by how much a step is shorter if that stage or link takes a tenth less time,
  * more and less are the best way to hold one layer more or less, {"other","objective_change_pct",
  * "latency_change_s"}, or null, next is the best plan that differs in one thing, and what_if tells
- * the least factor of a resource that changes the cut.
+ * the least factor of a resource that changes the cut (empty in worlds of more than 64 clusters).
  */
 int collapipe_plan(const collapipe_config *c, const struct collapipe_plan_options *opt,
                    char **json);

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MEMORY_KNOBS = 4 };
+/* Each of what_if takes up to 7 decisions: few are asked for, and none where one takes seconds. */
+enum { MEMORY_KNOBS = 2, WHAT_IF_CLUSTERS_MAX = 64 };
 
 struct teller {
     const struct cp_policy *policy;
@@ -306,7 +307,10 @@ static cp_err tell(struct teller *t, json_t **out)
     for (int c = 0; c < t->plan->n_clusters; c++) {
         json_array_append_new(clusters, cluster_json(t, c));
     }
-    cp_err err = add_what_ifs(t, what_ifs);
+    cp_err err = CP_OK;
+    if (t->plan->n_clusters <= WHAT_IF_CLUSTERS_MAX) {
+        err = add_what_ifs(t, what_ifs);
+    }
     json_t *costs = json_pack("{s:f, s:f, s:f}", "latency", t->why->latency_cost, "energy",
                               t->why->energy_cost, "convergence", t->why->convergence_cost);
     json_t *j = json_pack("{s:o, s:o, s:o, s:o, s:o}", "objective", costs, "binds", binds_json(t),

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BISECTIONS = 5, MEMORY_MOST = 64 };
+enum { BISECTIONS = 4, MEMORY_MOST = 64 };
 
 bool cp_cut_differs(const struct cp_cluster_plan *x, const struct cp_cluster_plan *y)
 {
@@ -81,7 +81,6 @@ static cp_err trial_init(struct trial *t, const struct cp_policy_args *a)
     }
     t->args.world = &t->world;
     t->args.mean = &t->mean;
-    t->args.incumbent = NULL;
     return CP_OK;
 }
 
@@ -97,6 +96,7 @@ static cp_err decide_at(const struct cp_policy *policy, const struct cp_policy_a
     CP_TRY(trial_init(&t, a));
     turn(&t.world, knob, factor);
     turn(&t.mean, knob, factor);
+    t.args.incumbent = p;
     cp_err err = cp_policy_decide(policy, &t.args, &plan, &d);
     if (err) {
         goto done;

@@ -2,9 +2,10 @@
  * whatif: the least change of the world that alters a decision.
  *
  * One quantity is multiplied by 2, 4 and 8; where the policy then decides on other cuts, bisection
- * finds the factor at which that begins, to about 3 %. Queues, seed and everything else stay, and
- * the decision is made anew, without an incumbent. Should the cut change and change back in
- * between, the factor is that of one of the changes.
+ * finds the factor at which that begins, to about 4 %. Queues, seed and everything else stay, and
+ * the plan in question is the incumbent, as in the next round of a run: a policy that keeps its
+ * plan unless another one is clearly better does so here, too. Should the cut change and change
+ * back in between, the factor is that of one of the changes.
  */
 #ifndef CP_PLAN_WHATIF_H
 #define CP_PLAN_WHATIF_H
