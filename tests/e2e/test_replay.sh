@@ -81,6 +81,23 @@ assert replay["equal"] is True and replay["rounds"] == 8, replay
 assert replay["replay_sha256"] == replay["params_sha256"] == run["params_sha256"], replay
 EOF
 
+# The same where devices train whole models, and have room for them.
+sed 's/mem_mib: 0.23/mem_mib: 4/' config.yaml >roomy.yaml
+for policy in fedavg; do
+    "$bin" run roomy.yaml plan.policy=$policy --format json --quiet >apart.json
+    apart=$(python3 - apart.json <<'EOF'
+import json, sys
+
+d = json.load(open(sys.argv[1]))
+assert all(c["mode"] != "pipeline" for r in d["rounds_log"] for c in r["clusters"])
+assert all(n["mem_peak_bytes"] == n["mem_model_bytes"] for c in d["clusters"] for n in c["nodes"])
+print(d["dir"])
+EOF
+)
+    "$bin" replay "$apart" --format json >apart.json
+    python3 -c 'import json; assert json.load(open("apart.json"))["equal"] is True'
+done
+
 # A replay that could not fail would prove nothing: with another seed the models differ.
 sed -i 's/^seed: .*/seed: 6/' "$run/config.yaml"
 status=0

@@ -137,6 +137,35 @@ static void one_device_is_a_pipeline(void **state)
     }
 }
 
+/* Whichever device it is, in every round another: whoever takes a device's place takes its moments.
+ */
+static void one_device_after_another(void **state)
+{
+    static const struct made ROUNDS[][4] = {
+        {{CP_MODE_PIPELINE, 1, {1}, {3}, 0}},
+        {{CP_MODE_FULL, 1, {0}, {3}, 0},
+         {CP_MODE_FULL, 1, {2}, {3}, 0},
+         {CP_MODE_FULL, 1, {2}, {3}, 0},
+         {CP_MODE_FULL, 1, {1}, {3}, 0}},
+        {{CP_MODE_SPLIT, 1, {0}, {1}, 2},
+         {CP_MODE_FULL, 1, {1}, {3}, 0},
+         {CP_MODE_PIPELINE, 2, {2, 1}, {1, 1}, 1},
+         {CP_MODE_SPLIT, 1, {1}, {2}, 1}},
+    };
+    const char *const args[] = {"fed.rounds=4", NULL};
+    char first[CP_SHA256_HEX];
+    for (size_t i = 0; i < sizeof ROUNDS / sizeof ROUNDS[0]; i++) {
+        struct kit *k = *state;
+        set_made(ROUNDS[i], i ? 4 : 1);
+        train_made(k, args);
+        if (i == 0) {
+            memcpy(first, k->sha, sizeof first);
+        }
+        assert_string_equal(k->sha, first);
+        kit_close(k);
+    }
+}
+
 /* Layers on the edge server change nothing either, in any order of a pipeline. */
 static void layers_on_the_edge_server(void **state)
 {
@@ -479,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_device_is_a_pipeline),
+        cmocka_unit_test(one_device_after_another),
         cmocka_unit_test(layers_on_the_edge_server),
         cmocka_unit_test(one_local_step_is_a_large_batch),
         cmocka_unit_test(odd_sizes),
