@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMORY_ROUNDS = 10 };
-
 static const double PERCENTILE = 0.9;
 
 struct cp_told_model {
@@ -131,7 +129,7 @@ cp_err cp_constants_add(struct cp_constants *k, int model, const struct cp_grads
 
 static void take_in(struct cp_constants_mean *m, double x)
 {
-    m->rounds += m->rounds < MEMORY_ROUNDS;
+    m->rounds += m->rounds < CP_CONSTANTS_ROUNDS;
     m->value += (x - m->value) / m->rounds;
 }
 

@@ -11,12 +11,12 @@
 
 #include "model/gradstat.h"
 
-enum { CP_CONSTANTS_RATIOS = 32 };
+enum { CP_CONSTANTS_RATIOS = 32, CP_CONSTANTS_ROUNDS = 10 };
 
 /* What goes on from round to round, and into a checkpoint. */
 struct cp_constants_mean {
     double value;   /* of unbiased estimates: may be below 0 */
-    int32_t rounds; /* that told it; 0: unknown */
+    int32_t rounds; /* that told it, at most CP_CONSTANTS_ROUNDS; 0: unknown */
 };
 
 struct cp_constants {

@@ -15,10 +15,11 @@
  * so that the difference divided by M - 1 has the mean sigma^2. For n_m = b this is the estimator
  * of section 8.
  *
- * Change. Two gradients with independent noise of their own have E|g' - g|^2 = |mu' - mu|^2 +
- * sigma'^2 / n' + sigma^2 / n: the last two are taken off as estimated. The noise of the first
- * gradient also moved the weights, which raises the change by its part along the curvature; that is
- * left in, beta comes out too large rather than too small.
+ * Change. The same samples with the same dropout at other weights: no noise comes between, and
+ * |g'_m - g_m| / |w' - w| is at most the smoothness of this micro-batch's loss. Its mean square is
+ * at least that of the whole loss. (The gradients of different batches are of no use here: their
+ * noise does not shrink with the step that was made, so what is left of it after a correction is as
+ * large as the change itself, and the first one's noise has moved the weights, too.)
  */
 #include "model/gradstat.h"
 
@@ -32,6 +33,7 @@ struct sample {
     int32_t index[CP_GRADSTAT_COORDS];
     cp_real last[CP_GRADSTAT_COORDS];    /* gradient after the last micro-batch */
     cp_real weights[CP_GRADSTAT_COORDS]; /* at the first measured step */
+    cp_real single[CP_GRADSTAT_COORDS];  /* its gradient after its first micro-batch */
     double squares;                      /* sum over m of (n^2 / n_m) |u_m|^2 */
 };
 
@@ -40,7 +42,8 @@ struct cp_gradstat {
     int first, last;
     int32_t step;          /* under way */
     int64_t samples;       /* n of it */
-    int micros;            /* of it so far, with labelled samples */
+    int added, micros;     /* micro-batches of it so far; those with labelled samples */
+    double single;         /* n / n_0 of the first measured step; 0: its first one had no label */
     struct sample *sample; /* [last - first + 1] */
     struct cp_gradstat_block *block;
 };
@@ -90,6 +93,7 @@ int64_t cp_gradstat_weight(int64_t params, int coords, int i)
 
 void cp_gradstat_begin(struct cp_gradstat *g, uint64_t seed, int32_t round, int first_trained)
 {
+    g->single = 0;
     for (int block = g->first; block <= g->last; block++) {
         struct sample *s = &g->sample[block - g->first];
         struct cp_gradstat_block *k = &g->block[block - g->first];
@@ -114,7 +118,7 @@ void cp_gradstat_open(struct cp_gradstat *g, struct cp_segment *seg, int32_t ste
     assert(samples > 0);
     g->step = step;
     g->samples = samples;
-    g->micros = 0;
+    g->added = g->micros = 0;
     for (int block = g->first; block <= g->last; block++) {
         struct sample *s = &g->sample[block - g->first];
         const struct cp_gradstat_block *k = &g->block[block - g->first];
@@ -127,8 +131,18 @@ void cp_gradstat_open(struct cp_gradstat *g, struct cp_segment *seg, int32_t ste
     }
 }
 
+static void keep_single(struct cp_gradstat *g, int64_t samples)
+{
+    for (int block = g->first; block <= g->last; block++) {
+        struct sample *s = &g->sample[block - g->first];
+        memcpy(s->single, s->last, sizeof s->single);
+    }
+    g->single = (double)g->samples / (double)samples;
+}
+
 void cp_gradstat_add(struct cp_gradstat *g, struct cp_segment *seg, int64_t samples)
 {
+    bool first = g->added++ == 0 && g->block[0].step < 0;
     if (samples == 0) {
         return; /* its gradient is 0 */
     }
@@ -148,24 +162,12 @@ void cp_gradstat_add(struct cp_gradstat *g, struct cp_segment *seg, int64_t samp
         }
         s->squares += n * n / (double)samples * sum;
     }
-}
-
-/* The later of two measured steps against the first. */
-static void compare(struct cp_gradstat_block *k, const struct sample *s, int64_t params,
-                    const cp_real *w, double noise2)
-{
-    k->change2 = k->path2 = 0;
-    for (int i = 0; i < k->coords; i++) {
-        double weight = (double)cp_gradstat_weight(params, k->coords, i);
-        double dg = (double)s->last[i] - (double)k->gradient[i];
-        double dw = (double)w[s->index[i]] - (double)s->weights[i];
-        k->change2 += weight * dg * dg;
-        k->path2 += weight * dw * dw;
+    if (first) {
+        keep_single(g, samples);
     }
-    k->change2 -= noise2 + k->noise2;
 }
 
-void cp_gradstat_close(struct cp_gradstat *g, struct cp_segment *seg)
+void cp_gradstat_close(struct cp_gradstat *g)
 {
     double n = (double)g->samples;
     for (int block = g->first; block <= g->last; block++) {
@@ -187,9 +189,26 @@ void cp_gradstat_close(struct cp_gradstat *g, struct cp_segment *seg)
             k->noise = g->micros >= 2;
             k->noise2 = variance / n;
             memcpy(k->gradient, s->last, sizeof k->gradient);
-        } else if (g->micros >= 2 && k->noise) {
-            k->pair = 1;
-            compare(k, s, params, cp_segment_plane(seg, block, CP_PLANE_W), variance / n);
+        }
+    }
+}
+
+void cp_gradstat_repeat(struct cp_gradstat *g, struct cp_segment *seg)
+{
+    for (int block = g->first; block <= g->last && g->single > 0; block++) {
+        const struct sample *s = &g->sample[block - g->first];
+        struct cp_gradstat_block *k = &g->block[block - g->first];
+        const cp_real *now = cp_segment_plane(seg, block, CP_PLANE_G);
+        const cp_real *w = cp_segment_plane(seg, block, CP_PLANE_W);
+        int64_t params = cp_shape_params(&g->shape, block, block);
+        k->pair = 1;
+        k->change2 = k->path2 = 0;
+        for (int i = 0; i < k->coords; i++) {
+            double weight = (double)cp_gradstat_weight(params, k->coords, i);
+            double dg = g->single * ((double)now[s->index[i]] - (double)s->single[i]);
+            double dw = (double)w[s->index[i]] - (double)s->weights[i];
+            k->change2 += weight * dg * dg;
+            k->path2 += weight * dw * dw;
         }
     }
 }

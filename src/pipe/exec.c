@@ -357,9 +357,9 @@ static cp_err op_step(struct cp_stage *st, const struct cp_step *step, struct cp
     }
     CP_TRY(recv_commit(st, step, &c));
     if (c.apply && measures(st, step)) {
-        cp_gradstat_close(st->stat, st->seg);
+        cp_gradstat_close(st->stat);
     }
-    if (c.apply) {
+    if (c.apply && !step->repeat) {
         cp_segment_step(st->seg, &st->optim, step->lr, c.scale);
     } else {
         cp_segment_zero_grad(st->seg);
@@ -407,6 +407,8 @@ static cp_err run_op(struct cp_stage *st, const struct cp_step *step, const stru
         *made = cp_segment_backward(st->seg, op->slot, &st->held[op->slot].m);
         if (measures(st, step)) {
             cp_gradstat_add(st->stat, st->seg, labelled_in(&st->held[op->slot].m));
+        } else if (step->repeat && st->stat && st->stat_round == step->round) {
+            cp_gradstat_repeat(st->stat, st->seg);
         }
         break;
     case CP_OP_STEP:

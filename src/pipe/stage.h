@@ -74,6 +74,7 @@ struct cp_step {
     uint64_t seed; /* dropout */
     bool train;
     bool measure; /* look at the gradients, where the stage keeps a sample of them */
+    bool repeat;  /* of the first micro-batch of a measured step: looked at, and then no step */
 };
 
 struct cp_step_result {

@@ -266,8 +266,8 @@ static const struct cp_gradstat_block *report_of(int block)
     return cp_gradstat_blocks(st->stat) + (block - st->part.first);
 }
 
-/* Two equal micro-batches: no variance, and the mean gradient is that of either. A third step is
- * compared with the first, a refused one counts for nothing. */
+/* Two equal micro-batches: no variance, and the mean gradient is that of either. A refused step
+ * counts for nothing; the first micro-batch once more makes no step. */
 static void measured_steps_are_reported(void **state)
 {
     (void)state;
@@ -300,15 +300,25 @@ static void measured_steps_are_reported(void **state)
     p.step.measure = false;
     run_all();
     assert_int_equal(report_of(1)->variances, 1);
+    static cp_real before[4000], after[4000];
+    copy_params(before);
     p.step.step = 9;
-    p.step.measure = true;
+    p.step.micros = 1;
+    p.step.repeat = true;
     run_all();
+    copy_params(after);
+    assert_memory_equal(before, after, sizeof before);
+    assert_no_gradients();
     for (int block = 0; block < BLOCKS; block++) {
         const struct cp_gradstat_block *k = report_of(block);
-        assert_true(k->step == 6 && k->variances == 2 && k->pair && k->path2 > 0);
+        assert_true(k->step == 6 && k->variances == 1 && k->pair && k->path2 > 0);
         assert_true(k->change2 > 0 && isfinite(k->change2));
     }
-    p.step.round = 5; /* all anew */
+    p.step.round = 5; /* of another round: nothing is known of it */
+    run_all();
+    p.step.repeat = false;
+    p.step.measure = true;
+    p.step.micros = MICROS_MAX;
     run_all();
     assert_true(report_of(2)->step == 9 && report_of(2)->variances == 1 && !report_of(2)->pair);
 }
