@@ -154,6 +154,33 @@ static double worst_energy_queue(const struct cp_round_report *r)
     return worst;
 }
 
+/* x, or null where it is not known. */
+static json_t *known(bool known, double x)
+{
+    return known ? json_real(x) : json_null();
+}
+
+static json_t *bound_json(const struct cp_bound *b)
+{
+    return b ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "start", b->start, "noise", b->noise,
+                         "spread", b->spread, "drift", b->drift, "total", b->total)
+             : json_null();
+}
+
+static json_t *constants_json(const struct cp_round_report *r)
+{
+    const struct cp_constants *k = r->constants;
+    json_t *variance = json_array();
+    for (int c = 0; c < k->n_clusters; c++) {
+        json_array_append_new(variance,
+                              known(k->variance[c].rounds > 0, cp_constants_variance(k, c)));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:s}", "variance", variance, "dissimilarity2",
+                     known(k->dissimilarity2.rounds > 0, cp_constants_dissimilarity2(k)),
+                     "smoothness", known(k->n_ratios > 0, cp_constants_beta(k)), "bound",
+                     bound_json(r->bound), "bound_note", r->bound_note);
+}
+
 json_t *cp_round_json(const struct cp_job *job, const struct cp_round_report *r,
                       const json_t *previous)
 {
@@ -185,6 +212,7 @@ json_t *cp_round_json(const struct cp_job *job, const struct cp_round_report *r,
     cp_api_real(j, "solve_ms", r->decision->solve_ms);
     cp_api_real(j, "queue_convergence", r->queues->convergence);
     cp_api_real(j, "queue_energy_max", worst_energy_queue(r));
+    json_object_set_new(j, "constants", constants_json(r));
     json_object_set_new(j, "clusters", clusters);
     return j;
 }

@@ -57,7 +57,7 @@ struct cp_config {
         double alpha;
     } data;
     struct {
-        int64_t micro_batch, micro_batches, micro_max, batch, local_steps, freeze;
+        int64_t micro_batch, micro_batches, micro_max, batch, local_steps, freeze, estimate_every;
         double lr, warmup, weight_decay, beta1, beta2, eps, clip, dropout;
         int optimizer, decay;
     } train;

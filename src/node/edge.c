@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "node/bound.h"
 #include "node/talk.h"
 
 #include <stdio.h>
@@ -58,6 +59,10 @@ cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *
     e->max_moves = job->cast.n_clusters * job->shape.layers;
     cp_err err = CP_OK;
     CP_TRY_GOTO(err, new_blocks(e), fail);
+    CP_TRY_GOTO(
+        err,
+        cp_constants_init(&e->constants, &job->shape, job->cast.n_clusters, job->cast.max_replicas),
+        fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->cursor, &e->cursor), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->replica, &e->replica), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->done, &e->done), fail);
@@ -89,6 +94,7 @@ void cp_edge_fini(struct cp_edge *e)
     }
     free_states(e, e->state);
     cp_fedavg_fini(&e->avg);
+    cp_constants_fini(&e->constants);
     cp_mem_free(e->cursor);
     cp_mem_free(e->replica);
     cp_mem_free(e->done);
@@ -209,11 +215,22 @@ static cp_err regroup(struct cp_edge *e, const struct cp_plan *next)
     return err;
 }
 
+/* The world of a round, with what is known of the noise of gradients. */
+static cp_err make_world(const struct cp_edge *e, int round, struct cp_world *w)
+{
+    CP_TRY(cp_job_world(e->job, round, false, w));
+    for (int c = 0; c < w->n_clusters; c++) {
+        w->cluster[c].grad_variance = cp_constants_variance(&e->constants, c);
+    }
+    cp_world_weigh(w);
+    return CP_OK;
+}
+
 static cp_err decide(struct cp_edge *e, int round)
 {
     struct cp_world w = {0};
     struct cp_plan plan = {0};
-    CP_TRY(cp_job_world(e->job, round, false, &w));
+    CP_TRY(make_world(e, round, &w));
     cp_err err = decide_or_keep(e, &w, &plan);
     if (!err && e->plan.n_clusters) {
         err = regroup(e, &plan);
@@ -264,6 +281,9 @@ struct finished {
     char note[sizeof(((struct cp_edge *)0)->note)];
     double train_loss;
     int64_t samples;
+    struct cp_bound bound;
+    bool bounded;
+    char bound_note[sizeof(((struct cp_edge *)0)->note)];
 };
 
 static void finished_fini(struct finished *f)
@@ -275,7 +295,17 @@ static void finished_fini(struct finished *f)
     cp_mem_free(f->move);
 }
 
-static cp_err finish_training(struct cp_edge *e, struct finished *f)
+static void note_bound(struct cp_edge *e, int round, struct finished *f)
+{
+    if (round == 0) {
+        struct cp_edge_sums first = cp_talk_first_sums(e);
+        e->start_loss = first.labelled ? first.loss_sum / (double)first.labelled : 0;
+    }
+    f->bounded = cp_edge_bound(e, round + 1, &f->bound) == CP_OK;
+    cp_text_copy(f->bound_note, sizeof f->bound_note, f->bounded ? "" : cp_err_text());
+}
+
+static cp_err finish_training(struct cp_edge *e, int round, struct finished *f)
 {
     CP_TRY(cp_plan_copy(&f->plan, &e->plan));
     CP_TRY(cp_world_copy(&f->world, &e->world));
@@ -290,6 +320,7 @@ static cp_err finish_training(struct cp_edge *e, struct finished *f)
     struct cp_edge_sums all = cp_talk_sums(e);
     f->train_loss = all.labelled ? all.loss_sum / (double)all.labelled : 0;
     f->samples = all.samples;
+    note_bound(e, round, f);
     return account(e, &f->sim);
 }
 
@@ -311,6 +342,9 @@ static cp_err report(struct cp_edge *e, int round, const struct finished *f,
         .n_moves = f->n_moves,
         .kept = f->kept,
         .note = f->note,
+        .constants = &e->constants,
+        .bound = f->bounded ? &f->bound : NULL,
+        .bound_note = f->bound_note,
         .wall_s = (double)(cp_now_ns() - t0) * 1e-9,
     };
     return e->on_round ? e->on_round(e->arg, &r) : CP_OK;
@@ -331,7 +365,7 @@ static cp_err run_round(struct cp_edge *e, int round, bool *saved, struct finish
     CP_TRY(cp_talk_train(e, round));
     *saved = last || wants_stop(e) || (round + 1) % c->run.save_every == 0;
     CP_TRY(cp_talk_collect(e, round, *saved));
-    CP_TRY(finish_training(e, f));
+    CP_TRY(finish_training(e, round, f));
     /* Without a valid plan for the next round this one is still evaluated and saved. */
     char why[sizeof e->note] = "";
     cp_err stuck = last ? CP_OK : decide(e, round + 1);
@@ -355,7 +389,7 @@ static cp_err begin(struct cp_edge *e)
 {
     bool resumed = e->start_round > 0;
     if (resumed && e->decided) { /* before the checkpoint, with these queues */
-        CP_TRY(cp_job_world(e->job, e->start_round, false, &e->world));
+        CP_TRY(make_world(e, e->start_round, &e->world));
         CP_TRY(copy_queues(&e->seen_queues, &e->queues));
         cp_err err = cp_plan_check(&e->plan, &e->world);
         if (err) {

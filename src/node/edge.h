@@ -9,9 +9,11 @@
 #ifndef CP_NODE_EDGE_H
 #define CP_NODE_EDGE_H
 
+#include "fed/constants.h"
 #include "fed/fedavg.h"
 #include "node/job.h"
 #include "node/wire.h"
+#include "plan/converge.h"
 #include "sim/sim.h"
 
 struct cp_step_report {
@@ -41,6 +43,9 @@ struct cp_round_report {
     int n_moves;
     bool kept;        /* the policy found no valid plan and the last one was kept */
     const char *note; /* why, or "" */
+    const struct cp_constants *constants; /* of the convergence bound, as estimated so far */
+    const struct cp_bound *bound;         /* after this many rounds like this one; NULL: none */
+    const char *bound_note;               /* why, or "" */
     double wall_s;
 };
 
@@ -56,6 +61,8 @@ struct cp_edge {
     struct cp_mem mem, msg_mem;
     cp_real *block[CP_BLOCKS_MAX]; /* the global model, block by block */
     struct cp_fedavg avg;
+    struct cp_constants constants;
+    double start_loss; /* mean of the very first step: F(w^0), and Delta as no loss is below 0 */
     struct cp_plan plan;
     struct cp_world world, mean;
     struct cp_queues queues, seen_queues;

@@ -30,6 +30,7 @@ static cp_err train_step(struct cp_member *m, int round, int h, struct cp_wire_p
 {
     const struct cp_job *job = m->job;
     int64_t global = (int64_t)round * job->config->train.local_steps + h;
+    int64_t every = job->config->train.estimate_every;
     struct cp_step_result result = {0};
     struct cp_step step = {.round = round,
                            .step = h,
@@ -38,7 +39,8 @@ static cp_err train_step(struct cp_member *m, int round, int h, struct cp_wire_p
                            .labelled = m->feed.labelled,
                            .lr = cp_job_lr(job, global),
                            .seed = job->seed,
-                           .train = true};
+                           .train = true,
+                           .measure = every > 0 && h % every == 0};
     if (step.labelled > 0) {
         CP_TRY(run_step(m, &step, &result));
     } else if (m->feed.n > 0) { /* else there were fewer samples than replicas */
@@ -58,8 +60,42 @@ static cp_err train_step(struct cp_member *m, int round, int h, struct cp_wire_p
     return CP_OK;
 }
 
+static cp_err draw_step(struct cp_member *m)
+{
+    return cp_feed_train(&m->feed, m->plan.cluster[m->cluster].micro_batches, m->replica.index,
+                         m->replica.of);
+}
+
+/* The first micro-batch of the round once more, at the weights of its end: its gradient tells how
+ * smooth the loss is (model/gradstat.h). No step is made of it. */
+static cp_err repeat_first(struct cp_member *m, const struct cp_wire_train *t)
+{
+    const struct cp_job *job = m->job;
+    struct cp_wire_cursor end = cp_feed_cursor(&m->feed);
+    struct cp_step_result result;
+    cp_err err = CP_OK;
+    CP_TRY(cp_feed_seek(&m->feed, t->cursor));
+    CP_TRY(draw_step(m));
+    int steps = (int)job->config->train.local_steps;
+    struct cp_step step = {.round = t->round,
+                           .step = steps, /* a key of its own */
+                           .global_step = (uint32_t)((int64_t)t->round * steps),
+                           .micros = 1,
+                           .labelled = m->feed.labelled,
+                           .seed = job->seed,
+                           .train = true,
+                           .repeat = true};
+    if (step.labelled > 0) {
+        err = run_step(m, &step, &result);
+    }
+    CP_TRY(err == CP_E_NONFINITE ? CP_OK : err); /* training has not come to this */
+    return cp_feed_seek(&m->feed, end);
+}
+
 cp_err cp_lead_train(struct cp_member *m, const struct cp_wire_train *t)
 {
+    const struct cp_job *job = m->job;
+    int64_t steps = job->config->train.local_steps;
     CP_TRY(cp_feed_seek(&m->feed, t->cursor));
     if (m->feed.batcher.n == 0) {
         struct cp_wire_progress p = {.cursor = t->cursor};
@@ -67,11 +103,13 @@ cp_err cp_lead_train(struct cp_member *m, const struct cp_wire_train *t)
                cp_net_name(m->net, m->self));
         return send_progress(m, t->round, &p);
     }
-    for (int h = 0; h < m->job->config->train.local_steps; h++) {
+    for (int h = 0; h < steps; h++) {
         struct cp_wire_progress p;
-        CP_TRY(cp_feed_train(&m->feed, m->plan.cluster[m->cluster].micro_batches, m->replica.index,
-                             m->replica.of));
+        CP_TRY(draw_step(m));
         CP_TRY(train_step(m, t->round, h, &p));
+        if (h == steps - 1 && job->config->train.estimate_every > 0) {
+            CP_TRY(repeat_first(m, t));
+        }
         CP_TRY(send_progress(m, t->round, &p));
     }
     return CP_OK;

@@ -57,6 +57,7 @@ cp_err cp_member_init(struct cp_member *m, const struct cp_job *job, struct cp_n
         .b_max = cp_job_micro_max(job),
         .t_max = job->shape.max_len,
         .wait_s = job->config->net.wait_s,
+        .estimate = job->config->train.estimate_every > 0,
         .mem = &m->mem,
         .msg_mem = &m->msg_mem,
         .events = events,
@@ -213,8 +214,12 @@ static cp_err send_block(struct cp_member *m, enum cp_msg_type type, int block, 
     return cp_net_send(m->net, to, msg);
 }
 
-static cp_err send_report(struct cp_member *m)
+static cp_err send_report(struct cp_member *m, int round)
 {
+    const struct cp_part *part = &m->stage.part;
+    bool looked = m->stage.stat && m->stage.stat_round == round;
+    size_t tail =
+        looked ? (size_t)(part->last - part->first + 1) * sizeof(struct cp_gradstat_block) : 0;
     struct cp_net_stats net = cp_net_stats(m->net, m->self);
     struct cp_wire_report r = {
         .busy_s = (double)m->stage.busy_ns * 1e-9,
@@ -224,8 +229,13 @@ static cp_err send_report(struct cp_member *m)
         .sent_bytes = net.sent_bytes,
     };
     struct cp_key key = {m->self, CP_ANY, CP_ANY, CP_ANY, CP_ANY};
-    return cp_wire_send(m->net, &m->msg_mem, CP_MSG_REPORT, m->plan.gen, key, CP_NODE_EDGE, &r,
-                        sizeof r);
+    struct cp_msg *msg;
+    CP_TRY(cp_msg_new(&m->msg_mem, CP_MSG_REPORT, m->plan.gen, key, sizeof r + tail, &msg));
+    memcpy(msg->payload, &r, sizeof r);
+    if (looked) {
+        memcpy((char *)msg->payload + sizeof r, cp_gradstat_blocks(m->stage.stat), tail);
+    }
+    return cp_net_send(m->net, CP_NODE_EDGE, msg);
 }
 
 /* Blocks go up in shape order: own ones are sent, a lead then passes on those of other devices. */
@@ -255,6 +265,7 @@ static cp_err send_up(struct cp_member *m, enum cp_msg_type type)
 static cp_err collect(struct cp_member *m, struct cp_msg *msg)
 {
     struct cp_wire_collect c = {0};
+    int round = msg->key.round;
     cp_err err = pass_on(m, msg);
     if (err) {
         cp_msg_free(msg);
@@ -265,7 +276,7 @@ static cp_err collect(struct cp_member *m, struct cp_msg *msg)
     if (c.with_state) {
         CP_TRY(send_up(m, CP_MSG_STATE));
     }
-    return send_report(m);
+    return send_report(m, round);
 }
 
 static cp_err run_step(struct cp_member *m, struct cp_msg *msg)

@@ -129,6 +129,26 @@ static json_t *decision_json(const struct cp_edge *e)
                      e->note);
 }
 
+static json_t *mean_json(const struct cp_constants_mean *m)
+{
+    return json_pack("[f,i]", m->value, m->rounds);
+}
+
+/* What is known of the constants of the convergence bound. */
+static json_t *constants_json(const struct cp_edge *e)
+{
+    const struct cp_constants *k = &e->constants;
+    json_t *variance = json_array(), *ratio = json_array();
+    for (int c = 0; c < k->n_clusters; c++) {
+        json_array_append_new(variance, mean_json(&k->variance[c]));
+    }
+    for (int i = 0; i < k->n_ratios; i++) {
+        json_array_append_new(ratio, json_real(k->ratio[i]));
+    }
+    return json_pack("{s:f, s:o, s:o, s:o}", "start_loss", e->start_loss, "variance", variance,
+                     "dissimilarity2", mean_json(&k->dissimilarity2), "smoothness", ratio);
+}
+
 static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const char *log_json)
 {
     const struct cp_config *c = e->job->config;
@@ -139,14 +159,16 @@ static json_t *trainer_state(const struct cp_edge *e, int rounds_done, const cha
     json_t *log = json_loads(log_json, JSON_ALLOW_NUL, NULL);
     char data[20];
     snprintf(data, sizeof data, "%016llx", (unsigned long long)e->job->data_hash);
-    return json_pack("{s:i, s:s, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:o*}",
+    return json_pack("{s:i, s:s, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:b, s:o, "
+                     "s:o*}",
                      "format", 1, "data", data, "seed", (json_int_t)e->job->seed, "global_step",
                      (json_int_t)rounds_done * c->train.local_steps, "rounds_done", rounds_done,
                      "max_steps", (json_int_t)(c->fed.rounds * c->train.local_steps), "plan_gen",
                      (int)e->plan.gen, "train_samples", (json_int_t)e->job->train.n,
                      "heldout_samples", (json_int_t)e->job->heldout.n, "queue_convergence",
                      json_real(e->queues.convergence), "clusters", clusters, "moves", move_list(e),
-                     "decision", decision_json(e), "decided", e->decided, "log_history", log);
+                     "decision", decision_json(e), "decided", e->decided, "constants",
+                     constants_json(e), "log_history", log);
 }
 
 static cp_err write_json(const char *dir, const char *file, json_t *doc)
@@ -369,6 +391,34 @@ static cp_err load_decision(const char *dir, struct cp_edge *e, const json_t *j)
     return CP_OK;
 }
 
+static bool load_mean(const json_t *j, struct cp_constants_mean *m)
+{
+    return json_unpack((json_t *)j, "[F,i!]", &m->value, &m->rounds) == 0 && m->rounds >= 0 &&
+           m->rounds <= CP_CONSTANTS_ROUNDS;
+}
+
+static cp_err load_constants(const char *dir, struct cp_edge *e, const json_t *j)
+{
+    struct cp_constants *k = &e->constants;
+    json_t *variance, *dissimilarity2, *ratio;
+    bool good =
+        json_unpack((json_t *)j, "{s:F, s:o, s:o, s:o}", "start_loss", &e->start_loss, "variance",
+                    &variance, "dissimilarity2", &dissimilarity2, "smoothness", &ratio) == 0 &&
+        json_array_size(variance) == (size_t)k->n_clusters &&
+        json_array_size(ratio) <= CP_CONSTANTS_RATIOS &&
+        load_mean(dissimilarity2, &k->dissimilarity2);
+    for (int c = 0; good && c < k->n_clusters; c++) {
+        good = load_mean(json_array_get(variance, (size_t)c), &k->variance[c]);
+    }
+    k->n_ratios = good ? (int32_t)json_array_size(ratio) : 0;
+    for (int i = 0; i < k->n_ratios; i++) {
+        const json_t *x = json_array_get(ratio, (size_t)i);
+        k->ratio[i] = json_number_value(x);
+        good &= json_is_number(x) && k->ratio[i] >= 0;
+    }
+    return good ? CP_OK : fail_state(dir, "the constants of the convergence bound are malformed");
+}
+
 static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
                          struct cp_str *log_json)
 {
@@ -378,12 +428,13 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
     snprintf(now, sizeof now, "%016llx", (unsigned long long)e->job->data_hash);
     int rounds_done, gen, decided;
     double convergence;
-    json_t *clusters, *moves, *decision, *log = NULL;
-    if (json_unpack((json_t *)doc, "{s:s, s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s:b, s?o}",
-                    "data", &data, "seed", &seed, "rounds_done", &rounds_done, "plan_gen", &gen,
+    json_t *clusters, *moves, *decision, *constants, *log = NULL;
+    if (json_unpack((json_t *)doc,
+                    "{s:s, s:I, s:i, s:i, s:I, s:I, s:F, s:o, s:o, s:o, s:b, s:o, s?o}", "data",
+                    &data, "seed", &seed, "rounds_done", &rounds_done, "plan_gen", &gen,
                     "train_samples", &train_n, "heldout_samples", &heldout_n, "queue_convergence",
                     &convergence, "clusters", &clusters, "moves", &moves, "decision", &decision,
-                    "decided", &decided, "log_history", &log) != 0) {
+                    "decided", &decided, "constants", &constants, "log_history", &log) != 0) {
         return fail_state(dir, "a member is missing or has the wrong type");
     }
     if (seed != (json_int_t)e->job->seed || train_n != e->job->train.n ||
@@ -407,6 +458,7 @@ static cp_err load_state(const char *dir, struct cp_edge *e, const json_t *doc,
     free(text);
     CP_TRY(cp_str_check(log_json));
     CP_TRY(load_decision(dir, e, decision));
+    CP_TRY(load_constants(dir, e, constants));
     return load_moves(dir, e, moves);
 }
 

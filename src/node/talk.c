@@ -125,6 +125,15 @@ struct cp_edge_sums cp_talk_sums(const struct cp_edge *e)
     return all;
 }
 
+struct cp_edge_sums cp_talk_first_sums(const struct cp_edge *e)
+{
+    struct cp_edge_sums all = {0};
+    for (int r = 0; r < e->n_replicas; r++) {
+        add_sums(&all, e->sums + (size_t)r * (size_t)local_steps(e), 1);
+    }
+    return all;
+}
+
 /* Tells of a cluster's step when the last of its replicas has made it. */
 static void report_step(const struct cp_edge *e, int round, int replica,
                         const struct cp_wire_progress *p)
@@ -248,7 +257,9 @@ static cp_err average(struct cp_edge *e)
         size[r] = size_of(e, r);
     }
     cp_fedavg_weights(size, e->n_replicas, weights);
+    cp_constants_begin(&e->constants);
     for (int r = 0; r < e->n_replicas; r++) {
+        cp_constants_model(&e->constants, r, e->replica[r].cluster, weights[r]);
         total += weights[r];
     }
     if (!(total > 0)) {
@@ -273,14 +284,45 @@ static cp_err take_states(struct cp_edge *e)
     return CP_OK;
 }
 
+/* What the blocks of a node have told of their gradients. */
+static cp_err take_gradients(struct cp_edge *e, int from, const struct cp_gradstat_block *block,
+                             size_t n)
+{
+    for (int r = 0; r < e->n_replicas; r++) {
+        for (int j = 0; j < e->replica[r].n_stages; j++) {
+            for (size_t i = 0; i < n && e->replica[r].node[j] == from; i++) {
+                CP_TRY(cp_constants_add(&e->constants, r, &block[i]));
+            }
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err take_report(struct cp_edge *e, int from, const struct cp_msg *m)
+{
+    size_t head = sizeof e->node[from].last, each = sizeof(struct cp_gradstat_block);
+    if (m->bytes < head || (m->bytes - head) % each != 0) {
+        return cp_fail(CP_E_PROTO, "a report of %zu bytes", m->bytes);
+    }
+    memcpy(&e->node[from].last, m->payload, head);
+    e->node[from].seen = true;
+    const char *tail = (const char *)m->payload + head;
+    return take_gradients(e, from, (const struct cp_gradstat_block *)(const void *)tail,
+                          (m->bytes - head) / each);
+}
+
 static cp_err take_reports(struct cp_edge *e)
 {
     for (int i = CP_NODE_EDGE + 1; i < e->job->cast.n_nodes; i++) {
         struct cp_msg *m;
         CP_TRY(wait_any(e, CP_MSG_REPORT, i, CP_ANY, &m));
-        CP_TRY(cp_wire_take(e->net, CP_NODE_EDGE, m, &e->node[i].last, sizeof e->node[i].last));
-        e->node[i].seen = true;
+        cp_err err = take_report(e, i, m);
+        cp_msg_free(m);
+        if (err) {
+            return cp_fail_in(err, "%s", cp_net_name(e->net, i));
+        }
     }
+    cp_constants_end(&e->constants);
     return CP_OK;
 }
 

@@ -19,9 +19,11 @@ CP_NODISCARD cp_err cp_talk_scatter(struct cp_edge *e, int round);
 /* The local steps of a round: e->sums, e->cursor. And the sums over all of it. */
 CP_NODISCARD cp_err cp_talk_train(struct cp_edge *e, int round);
 struct cp_edge_sums cp_talk_sums(const struct cp_edge *e);
+/* Those of the first steps alone. */
+struct cp_edge_sums cp_talk_first_sums(const struct cp_edge *e);
 
-/* The end of training in a round: averages the model, takes reports, and with_state the optimizer
- * state of every replica. */
+/* The end of training in a round: averages the model, takes reports (e->constants), and with_state
+ * the optimizer state of every replica. */
 CP_NODISCARD cp_err cp_talk_collect(struct cp_edge *e, int round, bool with_state);
 
 /* full: all held-out samples, else at most eval.max_samples. Each replica scores a part. */

@@ -44,7 +44,8 @@ struct cp_wire_collect {
     int32_t with_state; /* moments and step counts too, for a checkpoint */
 };
 
-/* REPORT, every node -> edge, at the end of a round. */
+/* REPORT, every node -> edge, at the end of a round: this head, then a struct cp_gradstat_block for
+ * each block of a stage that looked at its gradients in the round. */
 struct cp_wire_report {
     double busy_s;
     int64_t mem_peak_bytes, mem_model_bytes, msg_peak_bytes, sent_bytes;
