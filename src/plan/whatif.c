@@ -135,7 +135,7 @@ cp_err cp_what_if_make(const struct cp_policy *policy, const struct cp_policy_ar
         same = other;
     }
     for (int i = 0; !err && changes && i < BISECTIONS; i++) {
-        bool differs;
+        bool differs = false;
         double middle = sqrt(same * other);
         err = decide_at(policy, a, p, knob, middle, &x, &differs);
         *(differs ? &other : &same) = middle;
