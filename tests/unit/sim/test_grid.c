@@ -73,8 +73,9 @@ static void test_links(void **state)
                  "  d1     |................1>>>1<<<....2>>>2<<<........\n");
 }
 
-/* At 4 columns a second an op of a hundredth of one still has a mark, the last one in the last
- * column. Names are padded by characters, and cut after 16. */
+/* At 4 columns a second an op of one column has no room for its number, and one of a hundredth of a
+ * second still has a mark, the last one in the last column. Names are padded by characters, and cut
+ * after 16. */
 static void test_short_ops_and_names(void **state)
 {
     (void)state;
@@ -83,12 +84,12 @@ static void test_short_ops_and_names(void **state)
                                  "a-name-of-many-letters"};
     const struct cp_grid g = {.names = names, .columns = 0};
     const int slots[] = {1, 1};
-    const struct cp_times t = {.fwd_s = {0.01, 2}, .bwd_s = {0.01, 3.23}};
+    const struct cp_times t = {.fwd_s = {0.25, 2}, .bwd_s = {0.01, 2.99}};
     assert_drawn(&g, 2, 1, slots, &t,
                  "  seconds          |0\n"
                  "  k\xc3\xbc"
                  "che           |>...................<\n"
-                 "  a-name-of-many-l|1>>>>>>>1<<<<<<<<<<<<\n");
+                 "  a-name-of-many-l|.1>>>>>>>1<<<<<<<<<<<\n");
 }
 
 /* Steps of a millisecond, of years and of no time at all. */
