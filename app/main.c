@@ -41,8 +41,10 @@ static const struct command PLAN = {
     .synopsis = "[CONFIG] [key=value ...] [--policy NAME]",
     .help = "decide who gets which layers, and what that costs; trains nothing",
     .about = "One decision, printed as tables: layers, slots, memory, time and energy of each\n"
-             "device, share, power and rate of each link, and what binds. CONFIG and key=value\n"
-             "are those of collapipe run.\n\n"
+             "device, share, power and rate of each link, and one step drawn on its clock.\n"
+             "--explain tells what one layer more or less on a device would cost, what binds\n"
+             "and by how much, the next best plan, and what would change the decision.\n"
+             "CONFIG and key=value are those of collapipe run.\n\n"
              "  collapipe plan --explain\n"
              "  collapipe plan --policy gpipe-uniform clusters=2x4\n",
     .options = "policy explain dry-run print-config",
