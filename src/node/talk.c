@@ -107,11 +107,17 @@ static void add_sums(struct cp_edge_sums *to, const struct cp_edge_sums *from, i
     }
 }
 
+/* Of a replica's step (0-based). */
+static struct cp_edge_sums *step_sums(const struct cp_edge *e, int replica, int step)
+{
+    return e->sums + (size_t)replica * (size_t)local_steps(e) + step;
+}
+
 /* A replica's sums over the round. */
 static struct cp_edge_sums sums_of(const struct cp_edge *e, int replica)
 {
     struct cp_edge_sums all = {0};
-    add_sums(&all, e->sums + (size_t)replica * (size_t)local_steps(e), local_steps(e));
+    add_sums(&all, step_sums(e, replica, 0), local_steps(e));
     return all;
 }
 
@@ -146,7 +152,7 @@ static void report_step(const struct cp_edge *e, int round, int replica,
             return;
         }
         if (p->done > 0) {
-            add_sums(&step, &e->sums[(size_t)i * (size_t)local_steps(e) + (size_t)p->done - 1], 1);
+            add_sums(&step, step_sums(e, i, p->done - 1), 1);
         }
     }
     struct cp_step_report report = {
@@ -167,16 +173,17 @@ static cp_err take_progress(struct cp_edge *e, int round, int from,
     while (r < e->n_replicas && e->replica[r].node[0] != from) {
         r++;
     }
-    if (r == e->n_replicas || p->steps > local_steps(e) || p->done > p->steps ||
-        p->done != (p->steps ? (e->done[r] < 0 ? 0 : e->done[r]) + 1 : 0)) {
+    bool known = r < e->n_replicas;
+    int next = known && e->done[r] > 0 ? e->done[r] + 1 : 1;
+    if (!known || p->steps > local_steps(e) || p->done > p->steps ||
+        p->done != (p->steps == 0 ? 0 : next)) {
         return cp_fail(CP_E_PROTO, "PROGRESS from %s: step %d of %d does not follow",
                        cp_net_name(e->net, from), p->done, p->steps);
     }
     e->cursor[e->replica[r].cluster] = p->cursor; /* the same for all of its replicas */
     e->done[r] = p->done;
     if (p->done > 0) {
-        e->sums[(size_t)r * (size_t)local_steps(e) + (size_t)p->done - 1] =
-            (struct cp_edge_sums){p->loss_sum, p->labelled, p->samples};
+        *step_sums(e, r, p->done - 1) = (struct cp_edge_sums){p->loss_sum, p->labelled, p->samples};
     }
     if (e->on_step) {
         report_step(e, round, r, p);
