@@ -67,11 +67,10 @@ static cp_err draw_step(struct cp_member *m)
 }
 
 /* The first micro-batch of the round once more, at the weights of its end: its gradient tells how
- * smooth the loss is (model/gradstat.h). No step is made of it. */
+ * smooth the loss is (model/gradstat.h). No step is made of it; the feed is left where that was. */
 static cp_err repeat_first(struct cp_member *m, const struct cp_wire_train *t)
 {
     const struct cp_job *job = m->job;
-    struct cp_wire_cursor end = cp_feed_cursor(&m->feed);
     struct cp_step_result result;
     cp_err err = CP_OK;
     CP_TRY(cp_feed_seek(&m->feed, t->cursor));
@@ -88,8 +87,7 @@ static cp_err repeat_first(struct cp_member *m, const struct cp_wire_train *t)
     if (step.labelled > 0) {
         err = run_step(m, &step, &result);
     }
-    CP_TRY(err == CP_E_NONFINITE ? CP_OK : err); /* training has not come to this */
-    return cp_feed_seek(&m->feed, end);
+    return err == CP_E_NONFINITE ? CP_OK : err; /* training has not come to this */
 }
 
 cp_err cp_lead_train(struct cp_member *m, const struct cp_wire_train *t)

@@ -144,7 +144,7 @@ static void unbiased_over_samples(void **state)
     draw_reals(mean, o.params, 1);
     draw_reals(moved, o.params, 2);
     cp_rng_init(&r, 3, CP_RNG_TEST, 2, 0);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 1500; i++) {
         cp_gradstat_begin(o.stat, 5, i, 0);
         feed_step(&o, 0, mean, 2, &r);
         feed_step(&o, 7, moved, 2, &r);
@@ -176,7 +176,7 @@ static void unbiased_over_coordinates(void **state)
         d[i] *= i % 11 == 0;
     }
     double exact = 0; /* over all coordinates, from the definition in section 8 */
-    for (int i = 0; i < 1500; i++) {
+    for (int i = 0; i < 600; i++) {
         struct cp_rng r;
         cp_rng_init(&r, 4, CP_RNG_TEST, 3, 0); /* the same samples */
         cp_gradstat_begin(o.stat, 6, i, 0);
@@ -347,7 +347,7 @@ static void unbiased_in_a_network(void **state)
     }
     struct cp_rng r;
     cp_rng_init(&r, 8, CP_RNG_TEST, 4, 0);
-    for (int i = 0; i < 1500; i++) {
+    for (int i = 0; i < 600; i++) {
         chain_init(&n.c, 21);
         cp_gradstat_begin(n.stat[0], 9, i, 0);
         network_step(&n, 0, 4, true, &r);

@@ -2,6 +2,7 @@
  * do not feel the cut, a resumed run goes on with them, the planner and the bound get them. */
 #include "unit/node/kit.h"
 
+#include "base/log.h"
 #include "node/bound.h"
 
 #include <math.h>
@@ -243,6 +244,23 @@ static void replicas_tell_of_their_cluster(void **state)
     kit_close(k);
 }
 
+/* Three samples for four clusters: who has one tells how smooth the loss is, and no more; who has
+ * none tells nothing. */
+static void who_has_no_data_tells_nothing(void **state)
+{
+    (void)state;
+    struct kit small = {0};
+    kit_dir(&small, 3);
+    run(&small, (const char *const[]){"clusters=4x1", "plan.cuts=[[3],[3],[3],[3]]", NULL});
+    const struct cp_constants *k = &small.edge.constants;
+    for (int c = 0; c < 4; c++) {
+        assert_int_equal(k->variance[c].rounds, 0);
+    }
+    assert_true(k->n_ratios == 2 && k->dissimilarity2.rounds == 0);
+    kit_close(&small);
+    kit_remove(&small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +270,8 @@ int main(void)
         cmocka_unit_test(damaged_constants_do_not_resume),
         cmocka_unit_test(the_bound_or_why_not),
         cmocka_unit_test(replicas_tell_of_their_cluster),
+        cmocka_unit_test(who_has_no_data_tells_nothing),
     };
+    cp_log_level(CP_LOG_ERROR);
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

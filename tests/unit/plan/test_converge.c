@@ -235,7 +235,7 @@ static void hold_theorem(double limit, double error2, const char *name)
                 struct cp_bound b;
                 struct setting s = {.local_steps = LOCAL_STEPS[h],
                                     .rounds = 40,
-                                    .runs = 12,
+                                    .runs = 8,
                                     .product = limit * share[i],
                                     .error2 = error2};
                 draw_quadratic(&q, 1 + (int)(seed % CLUSTERS), kind[j][0], kind[j][1], seed);
