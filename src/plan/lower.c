@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "plan/lower_cluster.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,10 +19,10 @@ static const double MARGIN = 1e-8;
 /* The part of Sigma + (M - 1) tau in the time of overlapping phases that the bands take. */
 static const double MIX[CP_LOWER_BANDS - 1] = {0.35, 0, 0.55};
 
-static const struct cp_lower_options FAST = {CP_LOWER_EXACT_FAST, 4, 3, 4};
+static const struct cp_lower_options FAST = {CP_LOWER_EXACT_FAST, 3, 3, 2};
 static const struct cp_lower_options FULL = {CP_LOWER_EXACT_FULL, 6, 4, 4};
 
-enum { NEAR_FAST = 8, NEAR_FULL = 40, STEPS_FULL = 6 };
+enum { NEAR_FAST = 5, NEAR_FULL = 30, STEPS_FULL = 6 };
 
 struct dual {
     const struct cp_policy_args *a;
@@ -51,6 +52,7 @@ static cp_err evaluate(struct dual *d, bool near, double *bound)
         sum += d->value[c].value;
         size += fabs(d->value[c].value);
     }
+    assert(!isnan(sum));
     *bound = sum < INFINITY ? sum - MARGIN * size : INFINITY;
     return CP_OK;
 }
@@ -94,9 +96,10 @@ static void even_out(struct dual *d, const struct uplink_use *use)
         d->price[c].time = y * y / cp_air_sum_slope(&use[c].sum, y); /* share for a second */
         per_s += d->price[c].time;
     }
+    bool usable = per_s > 0 && per_s < INFINITY; /* a link may be too weak for any share */
     for (int c = 0; c < d->n; c++) {
-        d->price[c].time *= d->v / per_s;
-        d->price[c].uplink = d->n > 1 ? d->v / per_s : 0;
+        d->price[c].time = usable ? d->price[c].time * d->v / per_s : d->v / d->n;
+        d->price[c].uplink = usable && d->n > 1 ? d->v / per_s : 0;
     }
 }
 
@@ -232,12 +235,34 @@ static cp_err ascend(struct dual *d, int steps, bool near)
     return CP_OK;
 }
 
+/* Whether the bound has its least values at another M than the steps before it looked at. */
+static bool elsewhere(const struct dual *d)
+{
+    bool found = false;
+    for (int c = 0; c < d->n; c++) {
+        int looked = d->p ? d->p->cluster[c].micro_batches : d->a->world->micro_ref;
+        found |= d->a->choose_micro && d->value[c].micro != looked;
+    }
+    return found;
+}
+
 static cp_err search(struct dual *d, enum cp_lower_effort effort)
 {
     bool full = effort == CP_LOWER_FULL;
+    int near = full ? NEAR_FULL : NEAR_FAST, steps = full ? STEPS_FULL : 0;
+    for (int c = 0; c < d->n; c++) { /* each step would take long */
+        steps = d->cluster[c].n > CP_LOWER_EXACT_FAST ? 0 : steps;
+    }
     CP_TRY(first_prices(d));
-    CP_TRY(ascend(d, full ? NEAR_FULL : NEAR_FAST, true));
-    return ascend(d, full ? STEPS_FULL : 0, false);
+    CP_TRY(ascend(d, near, true));
+    CP_TRY(ascend(d, steps, false));
+    if (d->n > 1 && elsewhere(d)) {
+        double best = d->best;
+        CP_TRY(ascend(d, near, true));
+        CP_TRY(ascend(d, steps, false));
+        d->best = fmax(d->best, best);
+    }
+    return CP_OK;
 }
 
 cp_err cp_lower_bound(const struct cp_policy_args *a, const struct cp_lower_set *set,

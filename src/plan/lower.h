@@ -26,13 +26,14 @@ struct cp_lower_set {
 
 /*
  * At most cp_plan_objective() of every plan that passes cp_plan_check() and that the arguments
- * allow: M as choose_micro and micro say, orders as choose_order and order say with those that a
- * lack of memory falls back to, any slots in 1f1b, any shares and powers; fp32 pipelines without
- * layers on the edge server, and what set adds (NULL: nothing).
+ * allow: M as choose_micro and micro say; orders as choose_order and order say, and those that a
+ * lack of memory falls back to (where gpipe is asked for: only cuts that do not fit it, but in a
+ * cluster whose incumbent has another order); any slots in 1f1b, any shares and powers; fp32
+ * pipelines without layers on the edge server, and what set adds (NULL: nothing).
  *
- * p, or NULL, is a plan to start from, as good as there is: its cut sets weights and prices. It
- * need not be one of those that are allowed. Infinite where no plan exists (or none that ends).
- * The world has passed cp_world_check(). Fails only for want of memory.
+ * p, or NULL, is a plan of all clusters to start from, as good as there is: its cut sets weights
+ * and prices. It need not be one of those that are allowed. Infinite where no plan exists (or none
+ * that ends). The world has passed cp_world_check(). Fails only for want of memory.
  */
 CP_NODISCARD cp_err cp_lower_bound(const struct cp_policy_args *a, const struct cp_lower_set *set,
                                    const struct cp_plan *p, enum cp_lower_effort effort,

@@ -176,7 +176,8 @@ cp_err cp_lower_cluster_init(struct cp_lower_cluster *c, const struct cp_policy_
     c->edge_max = c->set.edge_layers ? all - 1 : 0;
     c->serial = cp_draft_orders(a).all == 1;
     c->gpipe = cp_draft_orders(a).n == 1 && a->order == CP_ORDER_GPIPE &&
-               !(a->incumbent && a->incumbent->cluster[cluster].order != CP_ORDER_GPIPE);
+               !(a->incumbent && a->incumbent->n_clusters == w->n_clusters &&
+                 a->incumbent->cluster[cluster].order != CP_ORDER_GPIPE);
     c->steps = w->local_steps;
     c->micro_price = cp_queues_micro_price(a->queues, w, cluster);
     c->exact = c->n <= options->exact_devices;
@@ -304,6 +305,7 @@ struct least {
     bool near;
     struct cp_lower_work *work;
     struct cp_lower_label best;
+    int micro; /* of the best */
 };
 
 /* The least of one rule, as far as it is below the best so far. */
@@ -318,7 +320,7 @@ static cp_err try_band(struct least *x, enum cp_lower_kind kind, int micro, int 
         *out = path;
     }
     r.known = out->cost;
-    if (x->c->exact) {
+    if (x->c->exact && (!x->near || x->c->n <= CP_LOWER_EXACT_FAST)) {
         return cp_lower_by_sets(&r, x->work, out);
     }
     cp_lower_by_counts(&r, x->work, out);
@@ -373,11 +375,8 @@ static cp_err try_kind(struct least *x, enum cp_lower_kind kind, int micro)
     return CP_OK;
 }
 
-static cp_err try_micro(struct least *x, int micro)
+static cp_err try_schedules(struct least *x, int micro)
 {
-    if (micro < x->c->micro_low || micro > x->c->micro_high) {
-        return CP_OK;
-    }
     if (x->c->set.apart) {
         cp_lower_apart(x->c, x->price, micro, &x->best);
     }
@@ -389,6 +388,17 @@ static cp_err try_micro(struct least *x, int micro)
     }
     CP_TRY(try_kind(x, CP_LOWER_FLUSH, micro));
     return try_kind(x, CP_LOWER_OVERLAP, micro);
+}
+
+static cp_err try_micro(struct least *x, int micro)
+{
+    if (micro < x->c->micro_low || micro > x->c->micro_high) {
+        return CP_OK;
+    }
+    double before = x->best.cost;
+    CP_TRY(try_schedules(x, micro));
+    x->micro = x->best.cost < before ? micro : x->micro;
+    return CP_OK;
 }
 
 cp_err cp_lower_cluster_least(const struct cp_lower_cluster *c, const struct cp_lower_price *price,
@@ -405,6 +415,10 @@ cp_err cp_lower_cluster_least(const struct cp_lower_cluster *c, const struct cp_
         CP_TRY(try_micro(&x, first - d)); /* is soon seen not to be */
         CP_TRY(try_micro(&x, first + d));
     }
+    if (near && out->micro != first) {
+        CP_TRY(try_micro(&x, out->micro));
+    }
+    out->micro = near && out->micro ? out->micro : x.micro;
     out->value = x.best.cost;
     out->uplink = x.best.uplink;
     out->time_s = price->time > 0 ? (x.best.cost - x.best.free) / price->time : 0;

@@ -78,6 +78,7 @@ struct cp_lower_price {
 
 struct cp_lower_value {
     double value;
+    int micro;             /* M there */
     double time_s, uplink; /* dvalue/dv and dvalue/dlambda, where the least value is taken */
 };
 
@@ -106,8 +107,9 @@ void cp_lower_cluster_fini(struct cp_lower_cluster *c);
 /* Sets one of the bands; intervals must be set. */
 void cp_lower_cluster_band(struct cp_lower_cluster *c, int band, double price_s, double mix);
 
-/* p, or NULL: a plan of this cluster where the search begins. near: only its M (or M_ref), and
- * roughly: no bound of the cluster, but the way to good prices. */
+/* p, or NULL: a plan of this cluster where the search begins. near: only its M
+ * and the one in *out, where that is not 0, and roughly: no bound of the cluster, but the way to
+ * good prices. */
 CP_NODISCARD cp_err cp_lower_cluster_least(const struct cp_lower_cluster *c,
                                            const struct cp_lower_price *price,
                                            const struct cp_cluster_plan *p, bool near,

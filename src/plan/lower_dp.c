@@ -73,21 +73,22 @@ static void fill_rest(const struct cp_lower_rule *r, struct cp_lower_work *w)
     }
 }
 
-/* A lower bound of all completions of a label in front of k with i layers served. */
-static double completed(const struct cp_lower_rule *r, const struct cp_lower_work *w,
-                        const struct cp_lower_label *l, int k, int i, double slot_s)
+/* Lower bounds of all completions of labels in front of k with i layers served. */
+struct rest {
+    double cost;    /* what is added to the cost */
+    double least_s; /* q at least */
+    double more_s;  /* what is added to q */
+};
+
+static struct rest rest_of(const struct cp_lower_rule *r, const struct cp_lower_work *w, int k,
+                           int i, double slot_s)
 {
-    double cost = l->cost + w->rest_cost[k * (w->layers + 1) + i], q_s;
-    if (!(r->weight > 0)) {
-        return cost;
-    }
+    int at = k * (w->layers + 1) + i;
     if (r->kind == CP_LOWER_OVERLAP) {
-        double ahead_s = r->c->cu_s;
-        q_s = fmax(l->q_s + w->rest_s[k * (w->layers + 1) + i], r->micro * slot_s) + ahead_s;
-    } else {
-        q_s = fmax(l->q_s, slot_s);
+        return (struct rest){w->rest_cost[at], r->micro * slot_s + r->c->cu_s,
+                             w->rest_s[at] + r->c->cu_s};
     }
-    return cost + r->weight * q_s;
+    return (struct rest){w->rest_cost[at], slot_s, 0};
 }
 
 /* --- by sets --------------------------------------------------------------------------------- */
@@ -176,6 +177,9 @@ static cp_err settle(struct search *x, unsigned rest, int k, int i)
     int all = w->layers, room = r->room[k];
     unsigned set = rest | 1u << k;
     double slot_s = r->c->slot_s[(size_t)set * (size_t)(all + 1) + (size_t)(all - i)];
+    struct rest left = rest_of(r, w, k, i, slot_s);
+    double q_weight = r->weight > 0 ? r->weight : 0;
+    double least = left.cost + (q_weight > 0 ? q_weight * left.least_s : 0);
     struct cp_lower_front front[2]; /* their labels are not cleared: there are many */
     front[0].n = front[1].n = 0;
     for (int m = 1; m <= room && m <= i && slot_s < INFINITY; m++) {
@@ -185,9 +189,13 @@ static cp_err settle(struct search *x, unsigned rest, int k, int i)
             for (int j = 0; j < from->n; j++) {
                 struct cp_lower_label l = from->label[j];
                 l.cost += m * r->layer_cost[k];
+                if (!(l.cost + least < x->best.cost)) {
+                    break; /* those after it cost more */
+                }
                 l.free += m * r->layer_free[k];
                 l.q_s = cp_lower_stage(r, l.q_s, m * r->c->layer_s[k]);
-                if (!(completed(r, w, &l, k, i, slot_s) < x->best.cost)) {
+                double q_s = l.q_s + left.more_s;
+                if (q_weight > 0 && !(l.cost + left.cost + q_weight * q_s < x->best.cost)) {
                     continue;
                 }
                 if (i < all) {

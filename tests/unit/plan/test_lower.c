@@ -451,7 +451,7 @@ static double lagrangian(const struct cp_policy_args *a, const struct cp_lower_s
     for (int c = 0; c < w->n_clusters; c++) {
         struct cp_lower_cluster k;
         struct cp_lower_work *work;
-        struct cp_lower_value value;
+        struct cp_lower_value value = {0};
         struct cp_lower_price price = {cp_queues_v(a->queues) * v[c] / weights, uplink};
         const struct cp_lower_options options = {exact, 1 + (int)cp_rng_below(r, 6),
                                                  2 + (int)cp_rng_below(r, 3),
@@ -522,7 +522,7 @@ static double least_of(const struct cp_policy_args *a, const struct cp_lower_set
 {
     struct cp_lower_cluster k;
     struct cp_lower_work *work;
-    struct cp_lower_value value;
+    struct cp_lower_value value = {0};
     const struct cp_lower_price price = {cp_queues_v(a->queues), 20 * cp_queues_v(a->queues)};
     assert_int_equal(cp_lower_cluster_init(&k, a, set, NULL, 0, options), CP_OK);
     for (int b = 0; b < k.bands; b++) {
