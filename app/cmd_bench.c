@@ -8,16 +8,27 @@
 
 enum { COLUMNS_MAX = 15 };
 
-/* "device_rounds_per_s" as the head of a column. */
+/* "ops_per_s" as the head of a column: "ops/s". */
 static char *head_of(const char *key, const json_t *value)
 {
     char *head = app_alloc(strlen(key) + 2, 1);
     head[0] = '>';
     strcpy(head + json_is_number(value), key);
+    char *rate = strstr(head, "_per_s");
+    if (rate) {
+        strcpy(rate, "/s");
+    }
     for (char *p = head; *p; p++) {
         *p = *p == '_' ? ' ' : *p;
     }
     return head;
+}
+
+/* Large numbers are read digit by digit, small ones by their size. */
+static struct ui_text cell(const json_t *value)
+{
+    double x = json_number_value(value);
+    return json_is_integer(value) || x >= 1000 ? ui_count(x) : ui_number(x);
 }
 
 static void print_cases(const json_t *cases)
@@ -40,10 +51,7 @@ static void print_cases(const json_t *cases)
         json_object_foreach(one, key, value)
         {
             if (column++ < n) {
-                ui_table_add(t, "%s",
-                             json_is_integer(value) ? ui_count(json_number_value(value)).s
-                             : json_is_real(value)  ? ui_number(json_number_value(value)).s
-                                                    : doc_text(one, key));
+                ui_table_add(t, "%s", json_is_number(value) ? cell(value).s : doc_text(one, key));
             }
         }
     }

@@ -183,9 +183,9 @@ int collapipe_simulate(const collapipe_config *c, const struct collapipe_simulat
 /* --- speed ----------------------------------------------------------------------------------- */
 
 /* Measures a part of the program on this machine, beside its own limit in the same run: "sim".
- * {"bench","threads","cases":[{...}]}; of "sim" {"clusters","order","micro_batches","devices",
- *  "ops","device_rounds_per_s","ops_per_s","new_worlds_device_rounds_per_s",
- *  "forecast_device_rounds_per_s"} */
+ * {"bench","threads","cases":[{...}]}; of "sim" {"clusters","order","devices","ops" (of a round),
+ *  "device_rounds_per_s","ops_per_s" and, in device-rounds, "with_new_worlds_per_s" (drawn before
+ *  every round) and "forecast_per_s" (the closed form, which runs no ops)} */
 int collapipe_bench(const char *name, char **json);
 
 /* --- using a model --------------------------------------------------------------------------- */

@@ -253,6 +253,9 @@ mistake "greedy is named twice" simulate --policy greedy,greedy
 mistake "must end in .csv or .jsonl" simulate --out rounds.txt
 cli simulate nothere.yaml --format json
 check "a configuration that is not there: status 2" [ "$status" = 2 ]
+cli bench sim
+check "bench fits 100 columns" columns_at_most 100 "$out"
+check "bench says what it measured" has "$out" "device rounds/s"
 "$bin" simulate --rounds 1000000 --seeds 9 --policy gpipe-uniform --progress plain --format json \
     >.sim.out 2>.sim.err </dev/null &
 run_pid=$!
