@@ -135,7 +135,7 @@ struct cp_edge_sums cp_talk_first_sums(const struct cp_edge *e)
 {
     struct cp_edge_sums all = {0};
     for (int r = 0; r < e->n_replicas; r++) {
-        add_sums(&all, e->sums + (size_t)r * (size_t)local_steps(e), 1);
+        add_sums(&all, step_sums(e, r, 0), 1);
     }
     return all;
 }

@@ -389,7 +389,7 @@ static void any_failing_allocation_ends_the_run(void **state)
     kit_close(k);
 }
 
-/* --- the policy fedavg ----------------------------------------------------------------------- */
+/* --- policies -------------------------------------------------------------------------------- */
 
 static void fedavg_trains(void **state)
 {
@@ -412,6 +412,43 @@ static void fedavg_trains(void **state)
     assert_string_equal(k->sha, sha);
     kit_check_memory(k);
     kit_close(k);
+}
+
+/* Whatever a policy decides, while devices leave, return and slow down. */
+static void every_policy_is_replayed(void **state)
+{
+    int trained = 0;
+    for (int i = 0; CP_POLICIES[i]; i++) {
+        char policy[48], sha[CP_SHA256_HEX];
+        bool cuts = strcmp(CP_POLICIES[i]->name, "static") == 0;
+        const char *const args[] = {
+            policy,
+            cuts ? "plan.cuts=[[1,2,0],[0,1,2]]" : "plan.cuts=null",
+            "clusters=2x3",
+            "fed.rounds=4",
+            "radio.kind=rayleigh",
+            cuts ? "changes=[]"
+                 : "changes=[{round: 2, node: c1.d1, kind: leave}, {round: 3, node: c2.d2, kind: "
+                   "rate, factor: 0.02}, {round: 4, node: c1.d1, kind: join}]",
+            NULL};
+        struct kit *k = *state;
+        if (!CP_POLICIES[i]->trains) {
+            continue;
+        }
+        snprintf(policy, sizeof policy, "plan.policy=%s", CP_POLICIES[i]->name);
+        if (kit_open(k, args) != CP_OK || kit_run(k) != CP_OK) {
+            fail_msg("%s: %s", policy, cp_err_text());
+        }
+        kit_hash(k);
+        kit_replay(k, sha);
+        if (strcmp(k->sha, sha) != 0) {
+            fail_msg("%s: the nodes gave %.16s, one process %.16s", policy, k->sha, sha);
+        }
+        kit_check_memory(k);
+        kit_close(k);
+        trained++;
+    }
+    assert_true(trained >= 6);
 }
 
 static void a_device_that_is_too_small_is_named(void **state)
@@ -549,6 +586,7 @@ int main(void)
         cmocka_unit_test(more_rounds_in_another_mode),
         cmocka_unit_test(any_failing_allocation_ends_the_run),
         cmocka_unit_test(fedavg_trains),
+        cmocka_unit_test(every_policy_is_replayed),
         cmocka_unit_test(a_device_that_is_too_small_is_named),
         cmocka_unit_test(origins),
         cmocka_unit_test(parts_cover_the_model),
