@@ -34,8 +34,6 @@
 #include <string.h>
 
 enum {
-    BUCKET_BITS = 14,
-    BUCKETS = 1 << BUCKET_BITS,
     FIRST_PASS = 16, /* labels per segment in quick passes */
     FIRST_SETS = 64, /* up to so many sets the first bounds are by sets, too */
     LABELS = 1 << 21 /* of a pass: 128 MiB */
@@ -108,7 +106,7 @@ void cp_split_work_fini(struct cp_split_work *work)
 
 static void clear_buckets(struct cp_split_work *work)
 {
-    memset(work->bucket, 0xff, BUCKETS * sizeof *work->bucket); /* -1 */
+    memset(work->bucket, 0xff, CP_SPLIT_BUCKETS * sizeof *work->bucket); /* -1 */
 }
 
 /* --- labels ----------------------------------------------------------------------------------- */
@@ -138,7 +136,7 @@ static bool dominates(const struct cp_split_label *a, const struct cp_split_labe
 static int32_t *bucket_of(const struct cp_split_work *work, const struct cp_split_label *l)
 {
     uint32_t state = (l->set * 17u + (uint32_t)l->last) * 1031u + (uint32_t)l->layers;
-    return &work->bucket[(state * 2654435769u) >> (32 - BUCKET_BITS)];
+    return &work->bucket[(state * 2654435769u) >> (32 - CP_SPLIT_BUCKET_BITS)];
 }
 
 /* Keeps l unless a label of its state is as good; labels that it beats are marked dead. */
@@ -484,7 +482,7 @@ static cp_err reserve(struct cp_split_work *work, int n)
         CP_TRY(cp_mem_new(NULL, sizeof *work->program, &work->program));
     }
     if (!work->bucket) {
-        CP_TRY(cp_mem_array(NULL, BUCKETS, sizeof *work->bucket, &work->bucket));
+        CP_TRY(cp_mem_array(NULL, CP_SPLIT_BUCKETS, sizeof *work->bucket, &work->bucket));
         clear_buckets(work);
     }
     if (work->root_cap < n) {

@@ -14,6 +14,8 @@
 
 enum {
     CP_SPLIT_LEVELS = 4, /* ceilings */
+    CP_SPLIT_BUCKET_BITS = 14,
+    CP_SPLIT_BUCKETS = 1 << CP_SPLIT_BUCKET_BITS, /* of labels; all -1 between passes */
     CP_SPLIT_GROUPS_MAX = 1 << CP_SPLIT_EXACT_DEVICES,
     CP_SPLIT_STATES_MAX = 1 << 20 /* of the bounds; each takes 64 bytes */
 };

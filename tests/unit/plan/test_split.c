@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "plan/split_impl.h"
 #include "unit/plan/splits.h"
 
 static bool one_by_one(const struct cp_cluster_plan *p)
@@ -132,6 +133,19 @@ static void diversify(struct cp_split *s, struct cp_rng *r)
     s->upload_format = (enum cp_format)cp_rng_below(r, 3);
 }
 
+/* Equal in all but one thing: it must count. The last choices leave a twin. */
+static void spoil_twin(struct cp_world *w, struct cp_queues *q, int cluster, int k, int what)
+{
+    struct cp_cluster *cl = &w->cluster[cluster];
+    double *const quantity[] = {&cl->device[k].rate_flops,  &cl->device[k].energy_j_flop,
+                                &cl->device[k].power_d2d_w, &cl->gain_d2e[k + 1],
+                                &q->energy[cluster][k + 1], &cl->gain_d2d[0][k + 1]};
+    if (what < (int)(sizeof quantity / sizeof quantity[0])) {
+        *quantity[what] *= 20;
+    }
+    cl->gain_d2d[k + 1][0] = cl->gain_d2d[0][k + 1];
+}
+
 /* A world for enumeration: in half of the trials links are as long as stages, in either direction;
  * devices have room for a few layers, sometimes none; some are equal. */
 static int small_world(struct cp_world *w, struct cp_queues *q, int devices, int layers, int trial,
@@ -156,6 +170,7 @@ static int small_world(struct cp_world *w, struct cp_queues *q, int devices, int
     }
     if (devices > 1 && trial % 3 == 0) {
         make_twin(w, q, cluster, 0, devices - 1);
+        spoil_twin(w, q, cluster, devices - 1, (int)cp_rng_below(r, 8));
     }
     return cluster;
 }
@@ -396,11 +411,17 @@ static void memory_fails(void **state)
     static struct cp_room room;
     struct cp_world w;
     struct cp_split list[CP_DEVICES_MAX];
-    struct cp_split_result good, got = {.value = -1};
-    toy_world(&w, 1, 9, 24, 11);
-    w.radio.band_d2d_hz = 2e6;
+    struct cp_split_result good, got = {.value = -1}, one;
+    double value[CP_DEVICES_MAX];
+    toy_world(&w, 1, 8, 24, 10);
+    w.radio.band_d2d_hz = 5e6;
     int n = all_splits(list, &w, &room, NULL, 8, CP_ORDER_GPIPE), fails = 0;
     assert_int_equal(cp_split_best(list, n, &work, &good), CP_OK);
+    assert_true(work.cap > 1024); /* also in the middle of a pass */
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(cp_split_solve(&list[i], &work, &one), CP_OK);
+        value[i] = one.value;
+    }
     cp_split_work_fini(&work);
     for (;; fails++) {
         cp_mem_fail_at((uint64_t)fails + 1);
@@ -411,6 +432,13 @@ static void memory_fails(void **state)
         }
         assert_int_equal(err, CP_E_NOMEM);
         assert_true(got.value == -1);
+        for (int i = 0; work.bucket && i < CP_SPLIT_BUCKETS; i++) {
+            assert_int_equal(work.bucket[i], -1);
+        }
+        for (int i = n - 1; i >= 0; i--) {
+            assert_int_equal(cp_split_solve(&list[i], &work, &one), CP_OK);
+            assert_true(one.value == value[i]);
+        }
         assert_int_equal(cp_split_best(list, n, &work, &got), CP_OK);
         assert_true(got.found && got.value == good.value);
         cp_split_work_fini(&work);
