@@ -331,9 +331,11 @@ static cp_err try_band(struct least *x, enum cp_lower_kind kind, int micro, int 
 static cp_err try_range(struct least *x, enum cp_lower_kind kind, int micro,
                         struct cp_lower_range range)
 {
-    int first = kind == CP_LOWER_FLUSH ? 0 : 1, last = kind == CP_LOWER_FLUSH ? 0
-                                                       : x->near              ? 1
-                                                                              : x->c->bands - 1;
+    int first = 0, last = 0;
+    if (kind != CP_LOWER_FLUSH) {
+        first = 1;
+        last = x->near ? 1 : x->c->bands - 1;
+    }
     struct cp_lower_label highest = {.cost = -INFINITY}, one;
     for (int b = first; b <= last && highest.cost < x->best.cost; b++) {
         CP_TRY(try_band(x, kind, micro, b, range, &one));
@@ -357,9 +359,8 @@ static cp_err try_kind(struct least *x, enum cp_lower_kind kind, int micro)
         return CP_OK;
     }
     struct cp_lower_range range = {.high_s = INFINITY};
-    if (kind == CP_LOWER_OVERLAP && c->ranges > 1 &&
-        !x->near) { /* mostly all cuts together are dismissed */
-        struct cp_lower_label all;
+    if (kind == CP_LOWER_OVERLAP && c->ranges > 1 && !x->near) {
+        struct cp_lower_label all; /* mostly, all cuts together can be dismissed */
         CP_TRY(try_band(x, kind, micro, 1, range, &all));
         if (!(all.cost < x->best.cost)) {
             return CP_OK;
@@ -410,9 +411,9 @@ cp_err cp_lower_cluster_least(const struct cp_lower_cluster *c, const struct cp_
     int first = p ? p->micro_batches : c->a->world->micro_ref;
     first = first < c->micro_low ? c->micro_low : first > c->micro_high ? c->micro_high : first;
     CP_TRY(try_micro(&x, first));
-    for (int d = 1; !near && d <= c->micro_high - c->micro_low;
-         d++) {                           /* the best ones are near: the rest */
-        CP_TRY(try_micro(&x, first - d)); /* is soon seen not to be */
+    int far = near ? 0 : c->micro_high - c->micro_low;
+    for (int d = 1; d <= far; d++) { /* from there the rest is soon seen not to be better */
+        CP_TRY(try_micro(&x, first - d));
         CP_TRY(try_micro(&x, first + d));
     }
     if (near && out->micro != first) {

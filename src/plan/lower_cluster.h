@@ -24,18 +24,16 @@ struct cp_lower_band {
     int half; /* 0: the whole D2D band, 1: half of it */
     double price_s, mix;
 };
-enum {
-    CP_LOWER_BANDS = 4,
-    CP_LOWER_RANGES = 4
-}; /* [0] is for flush, [1] also for serial, all others for overlap */
+/* Band [0] is for flush, [1] for serial or overlap, all others for overlap. */
+enum { CP_LOWER_BANDS = 4, CP_LOWER_RANGES = 4 };
 
 /* From a node to a device of the cluster, both ways. */
 struct cp_lower_link {
     struct cp_air air;                    /* not slower than either way, in the whole band */
     double joule;                         /* least priced energy of a round per micro-batch */
     double fast_s[2][CP_LOWER_INTERVALS]; /* there and back, by half */
-    double priced_s[CP_LOWER_BANDS][CP_LOWER_INTERVALS]
-                   [CP_FORMAT_INT8 + 1]; /* with the price of the band */
+    /* The same with the price of the share, by format. */
+    double priced_s[CP_LOWER_BANDS][CP_LOWER_INTERVALS][CP_FORMAT_INT8 + 1];
 };
 
 /* A cluster as prices do not change it. Devices are those present, 0..n-1; costs of energy hold for
@@ -107,9 +105,8 @@ void cp_lower_cluster_fini(struct cp_lower_cluster *c);
 /* Sets one of the bands; intervals must be set. */
 void cp_lower_cluster_band(struct cp_lower_cluster *c, int band, double price_s, double mix);
 
-/* p, or NULL: a plan of this cluster where the search begins. near: only its M
- * and the one in *out, where that is not 0, and roughly: no bound of the cluster, but the way to
- * good prices. */
+/* p, or NULL: a plan of this cluster where the search begins. near: only its M, and the one in *out
+ * where that is not 0, and roughly: no bound of the cluster, but the way to good prices. */
 CP_NODISCARD cp_err cp_lower_cluster_least(const struct cp_lower_cluster *c,
                                            const struct cp_lower_price *price,
                                            const struct cp_cluster_plan *p, bool near,

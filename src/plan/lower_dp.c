@@ -101,6 +101,10 @@ struct search {
 
 static cp_err keep(struct cp_lower_work *w, const struct cp_lower_front *f, size_t state)
 {
+    w->many[state] = (int16_t)f->n;
+    if (f->n == 0) {
+        return CP_OK;
+    }
     if (w->n_labels + f->n > w->cap) {
         int cap = 2 * w->cap + f->n + 1024;
         struct cp_lower_label *bigger;
@@ -113,7 +117,6 @@ static cp_err keep(struct cp_lower_work *w, const struct cp_lower_front *f, size
         w->cap = cap;
     }
     w->first[state] = w->n_labels;
-    w->many[state] = (int16_t)f->n;
     memcpy(w->label + w->n_labels, f->label, (size_t)f->n * sizeof *f->label);
     w->n_labels += f->n;
     return CP_OK;

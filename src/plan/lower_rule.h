@@ -36,7 +36,6 @@ struct cp_lower_rule {
     int fits[CP_DEVICES_MAX];
     double weight; /* value of a second of q */
     double known;  /* only less is sought */
-    bool exact;    /* by sets of devices */
     double layer_cost[CP_DEVICES_MAX], layer_free[CP_DEVICES_MAX];
     /* From the CU (0) or device u - 1, by interval of the share; and the least of all intervals. */
     struct cp_lower_hop {
@@ -103,7 +102,7 @@ void cp_lower_apart(const struct cp_lower_cluster *c, const struct cp_lower_pric
                     struct cp_lower_label *best);
 
 /* Memory of the searches; n devices, L layers. */
-enum { CP_LOWER_FRONT = 32 };
+enum { CP_LOWER_FRONT = 96 };
 struct cp_lower_front {
     int n;
     struct cp_lower_label label[CP_LOWER_FRONT];

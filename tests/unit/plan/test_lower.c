@@ -565,6 +565,7 @@ static void fallbacks_count_only_where_memory_forces_them(void **state)
             }
             double strict = least_of(&a, NULL, &SETS), loose = least_of(&any, NULL, &SETS);
             assert_true(bound_of(&a, NULL, &p, CP_LOWER_FAST) <= d.objective);
+            assert_true(bound_of(&a, NULL, NULL, CP_LOWER_FAST) <= d.objective);
             assert_true(strict >= loose * (1 - 1e-9));
             higher += strict > loose * 1.001;
             fell_back += p.cluster[0].order != CP_ORDER_GPIPE;
@@ -674,6 +675,82 @@ static void odd_worlds_have_a_bound(void **state)
     }
 }
 
+/* The least label of all cuts of a rule, one by one. */
+static void walk_cuts(const struct cp_lower_rule *r, struct cp_cluster_plan *p, int left,
+                      unsigned used, double *best)
+{
+    struct cp_lower_label l;
+    if (left == 0) {
+        if (cp_lower_rule_path(r, p, &l)) {
+            *best = fmin(*best, l.cost);
+        }
+        return;
+    }
+    for (int k = 0; k < r->c->n; k++) {
+        for (int n = 1; n <= left && !(used & 1u << k); n++) {
+            p->device[p->segments] = r->c->device[k];
+            p->layers[p->segments++] = n;
+            walk_cuts(r, p, left - n, used | 1u << k, best);
+            p->segments--;
+        }
+    }
+}
+
+/* With one interval a cut has one label: the search finds the least one; with more, it is not above
+ * the one that each cut is given. */
+static void search_equals_enumeration(void **state)
+{
+    (void)state;
+    int cases = 0;
+    for (uint64_t seed = 1; seed <= 90; seed++) {
+        struct situation s;
+        struct cp_lower_cluster k;
+        struct cp_lower_work *work;
+        struct cp_lower_rule r;
+        draw_situation(&s, seed);
+        bool large = seed % 9 == 0;
+        if (large) { /* fronts outgrow their room */
+            free_situation(&s);
+            memset(&s, 0, sizeof s);
+            toy_world(&s.w, 1, 4, 10, seed);
+            cp_world_weigh(&s.w);
+            toy_queues(&s.q, &s.w, 20, seed);
+            s.a = (struct cp_policy_args){.world = &s.w, .queues = &s.q, .choose_order = true};
+        }
+        const struct cp_lower_options options = {8, seed % 2 ? 1 : 6, 3, 1};
+        const struct cp_lower_price price = {cp_queues_v(s.a.queues), 10 * cp_queues_v(s.a.queues)};
+        assert_int_equal(cp_lower_cluster_init(&k, &s.a, NULL, NULL, 0, &options), CP_OK);
+        assert_int_equal(cp_lower_work_new(k.n, 8, s.w.model.layers, &work), CP_OK);
+        cp_lower_cluster_band(&k, 0, 0.4, 1);
+        cp_lower_cluster_band(&k, 1, 0.7, k.serial ? 1 : 0.2);
+        for (int kind = 0; kind < CP_LOWER_KINDS; kind++) {
+            struct cp_lower_range range = {0,
+                                           seed % 5 ? INFINITY : 1.3 * k.slot_s[s.w.model.layers]};
+            struct cp_lower_label found = {.cost = INFINITY}, counted = {.cost = INFINITY};
+            struct cp_cluster_plan p = {.mode = CP_MODE_PIPELINE};
+            double best = INFINITY;
+            cp_lower_rule_make(&k, &price, (enum cp_lower_kind)kind, k.micro_high, kind > 0, range,
+                               work->base, &r);
+            walk_cuts(&r, &p, s.w.model.layers, 0, &best);
+            assert_int_equal(cp_lower_by_sets(&r, work, &found), CP_OK);
+            cp_lower_by_counts(&r, work, &counted);
+            assert_true(isinf(found.cost) == isinf(best));
+            if (isinf(best)) {
+                continue;
+            }
+            double least = large ? best : found.cost, slack = 1e-12 * fabs(best);
+            assert_true(found.cost <= best + slack);
+            assert_true(found.cost >= best - (options.intervals == 1 ? slack : 0.1 * fabs(best)));
+            assert_true(counted.cost <= least + slack);
+            cases++;
+        }
+        cp_lower_work_free(work);
+        cp_lower_cluster_fini(&k);
+        free_situation(&s);
+    }
+    assert_true(cases > 150);
+}
+
 /* --- freedoms and memory --------------------------------------------------------------------- */
 
 /* At given prices: counts are below sets, more freedom never raises the least value. */
@@ -747,6 +824,7 @@ int main(void)
         cmocka_unit_test(fallbacks_count_only_where_memory_forces_them),
         cmocka_unit_test(bound_is_exact_where_little_is_relaxed),
         cmocka_unit_test(odd_worlds_have_a_bound),
+        cmocka_unit_test(search_equals_enumeration),
         cmocka_unit_test(freedom_never_raises_the_least_value),
         cmocka_unit_test(failing_allocations_leave_nothing),
     };
