@@ -214,20 +214,23 @@ static void climb(struct dual *d, double now, double part)
     }
 }
 
-/* Some steps from the best prices so far; leaves the best ones and their value. */
+/* Some steps from the prices of now; leaves the best ones and their value. J of the given plan may
+ * be far away: what does not help makes the next step shorter. */
 static cp_err ascend(struct dual *d, int steps, bool near)
 {
-    double now, best = -INFINITY;
+    double now, best = -INFINITY, part = 1;
     CP_TRY(evaluate(d, near, &now));
     for (int i = 0;; i++) {
         if (now > best) {
             best = now;
             memcpy(d->best_price, d->price, (size_t)d->n * sizeof *d->price);
+        } else {
+            part *= 0.7;
         }
         if (i == steps || d->n == 1 || !(d->v > 0) || !(now < d->upper) || !(now < INFINITY)) {
             break;
         }
-        climb(d, now, 1.0 / (1 + 0.1 * i));
+        climb(d, now, part);
         CP_TRY(evaluate(d, near, &now));
     }
     memcpy(d->price, d->best_price, (size_t)d->n * sizeof *d->price);
