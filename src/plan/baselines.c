@@ -4,11 +4,13 @@
  */
 #include "plan/draft.h"
 #include "plan/policies.h"
+#include "plan/split.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Calls one decision per cluster with room for that cluster. */
 typedef cp_err decide_cluster_fn(const struct cp_policy_args *a, int cluster, struct cp_room *r,
@@ -305,32 +307,108 @@ const struct cp_policy CP_POLICY_RANDOM = {
     .decide = decide_random,
 };
 
-/* --- fedavg ---------------------------------------------------------------------------------- */
+/* --- pipeedge -------------------------------------------------------------------------------- */
+
+/* So small that other times only break ties between cuts of the same bottlenecks. */
+static const double TIE_WEIGHT = 1e-6;
+
+/* The min-max cut of one order on mean channels; false where memory allows none. */
+static cp_err cut_min_max(const struct cp_world *w, int cluster, struct cp_room *r, int micro,
+                          enum cp_order order, int most, struct cp_split_work *work,
+                          struct cp_cluster_plan *c, bool *found)
+{
+    double best = INFINITY;
+    *found = false;
+    for (int segments = 1; segments <= most; segments++) {
+        struct cp_split split;
+        struct cp_split_result result;
+        cp_split_init(&split, w, cluster, r, NULL, segments, micro, order);
+        split.sum_weight = TIE_WEIGHT;
+        split.bound = best;
+        CP_TRY(cp_split_solve(&split, work, &result));
+        if (result.found && result.value < best) {
+            best = result.value;
+            *c = result.plan;
+            *found = true;
+        }
+    }
+    return CP_OK;
+}
+
+/* One micro-batch has no bottleneck that counts: the cut is made for two at least. */
+static cp_err cut_pipeedge(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                           struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    const struct cp_world *w = a->world;
+    struct cp_split_work work = {0};
+    struct cp_order_list list = cp_draft_orders(a);
+    int device[CP_DEVICES_MAX], n, micro = cp_draft_micro(a, cluster);
+    bool found = false;
+    cp_err err = cp_draft_present(&w->cluster[cluster], device, &n);
+    int most = n < w->model.layers ? n : w->model.layers;
+    for (int i = 0; i < list.all && !found && !err; i++) {
+        err = cut_min_max(a->mean, cluster, r, micro > 2 ? micro : 2, list.order[i], most, &work, c,
+                          &found);
+    }
+    cp_split_work_fini(&work);
+    CP_TRY(err);
+    if (!found) {
+        return cp_draft_no_room(r);
+    }
+    c->micro_batches = micro;
+    return cp_draft_finish(a, cluster, r, c, d);
+}
+
+/* The channels are the mean ones; who is present is a matter of this round. */
+static cp_err decide_pipeedge(const struct cp_policy_args *a, struct cp_plan *out,
+                              struct cp_decision *d)
+{
+    struct cp_world mean = {0};
+    struct cp_policy_args args = *a;
+    CP_TRY(cp_world_copy(&mean, a->mean ? a->mean : a->world));
+    for (int c = 0; c < mean.n_clusters; c++) {
+        for (int k = 0; k < mean.cluster[c].n_devices; k++) {
+            mean.cluster[c].device[k].present = a->world->cluster[c].device[k].present;
+        }
+    }
+    args.mean = &mean;
+    cp_err err = decide_each(&args, cut_pipeedge, out, d);
+    cp_world_fini(&mean);
+    return err;
+}
+
+const struct cp_policy CP_POLICY_PIPEEDGE = {
+    .name = "pipeedge",
+    .help = "the cut of the shortest bottleneck on mean channels, equal shares",
+    .trains = true,
+    .decide = decide_pipeedge,
+};
+
+/* --- whole models ---------------------------------------------------------------------------- */
+
+static cp_err fail_whole(const struct cp_world *w, const char *cluster, const struct cp_device *d)
+{
+    char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT];
+    return cp_fail(CP_E_PLAN, "%s: %s cannot train the whole model: it needs %s, the device has %s",
+                   cluster, d->name, cp_bytes_text(w->model.full_bytes_micro, needs),
+                   cp_bytes_text(d->mem_bytes, has));
+}
 
 static cp_err use_all(const struct cp_policy_args *a, int cluster, struct cp_room *r,
                       struct cp_cluster_plan *c, struct cp_decision *d)
 {
     const struct cp_world *w = a->world;
     const struct cp_cluster *cl = &w->cluster[cluster];
+    int device[CP_DEVICES_MAX], n;
     (void)r, (void)d;
-    *c = (struct cp_cluster_plan){.mode = CP_MODE_FULL,
-                                  .order = CP_ORDER_SEQ,
-                                  .micro_batches = cp_draft_micro(a, cluster),
-                                  .uplink_share = 1.0 / w->n_clusters};
-    CP_TRY(cp_draft_present(cl, c->device, &c->segments));
-    for (int s = 0; s < c->segments; s++) {
-        const struct cp_device *dev = &cl->device[c->device[s]];
-        if (w->model.full_bytes_micro > dev->mem_bytes) {
-            char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT];
-            return cp_fail(CP_E_PLAN,
-                           "%s: %s cannot train the whole model: it needs %s, the device has %s",
-                           cl->name, dev->name, cp_bytes_text(w->model.full_bytes_micro, needs),
-                           cp_bytes_text(dev->mem_bytes, has));
+    CP_TRY(cp_draft_present(cl, device, &n));
+    for (int i = 0; i < n; i++) {
+        if (w->model.full_bytes_micro > cl->device[device[i]].mem_bytes) {
+            return fail_whole(w, cl->name, &cl->device[device[i]]);
         }
-        c->layers[s] = w->model.layers;
-        c->power_fwd_w[s + 1] = dev->power_d2e_w;
     }
-    cp_plan_set_slots(c);
+    cp_draft_apart(w, cluster, CP_MODE_FULL, device, n, w->model.layers, c);
+    c->micro_batches = cp_draft_micro(a, cluster);
     return CP_OK;
 }
 
@@ -345,4 +423,103 @@ const struct cp_policy CP_POLICY_FEDAVG = {
     .help = "every device trains the whole model on its share of the samples",
     .trains = true,
     .decide = decide_fedavg,
+};
+
+static cp_err use_fastest(const struct cp_policy_args *a, int cluster, struct cp_room *r,
+                          struct cp_cluster_plan *c, struct cp_decision *d)
+{
+    const struct cp_world *w = a->world;
+    const struct cp_cluster *cl = &w->cluster[cluster];
+    int device[CP_DEVICES_MAX], n, best = -1, largest = 0;
+    (void)r, (void)d;
+    CP_TRY(cp_draft_present(cl, device, &n));
+    for (int i = 0; i < n; i++) {
+        const struct cp_device *x = &cl->device[device[i]];
+        if (x->mem_bytes > cl->device[device[largest]].mem_bytes) {
+            largest = i;
+        }
+        if (x->mem_bytes >= w->model.full_bytes_micro &&
+            (best < 0 || x->rate_flops > cl->device[device[best]].rate_flops)) {
+            best = i;
+        }
+    }
+    if (best < 0) {
+        return fail_whole(w, cl->name, &cl->device[device[largest]]);
+    }
+    cp_draft_apart(w, cluster, CP_MODE_FULL, &device[best], 1, w->model.layers, c);
+    c->micro_batches = cp_draft_micro(a, cluster);
+    return CP_OK;
+}
+
+static cp_err decide_best_single(const struct cp_policy_args *a, struct cp_plan *out,
+                                 struct cp_decision *d)
+{
+    return decide_each(a, use_fastest, out, d);
+}
+
+const struct cp_policy CP_POLICY_BEST_SINGLE = {
+    .name = "best-single",
+    .help = "the fastest device that can hold the whole model trains it alone (modelled)",
+    .trains = false,
+    .decide = decide_best_single,
+};
+
+/* --- splitfed -------------------------------------------------------------------------------- */
+
+/* Every present device with the embedding and the first layers; E_PLAN names one that cannot. */
+static cp_err split_all(const struct cp_policy_args *a, int layers, struct cp_plan *p)
+{
+    const struct cp_world *w = a->world;
+    for (int c = 0; c < w->n_clusters; c++) {
+        const struct cp_cluster *cl = &w->cluster[c];
+        int device[CP_DEVICES_MAX], n;
+        CP_TRY(cp_draft_present(cl, device, &n));
+        cp_draft_apart(w, c, CP_MODE_SPLIT, device, n, layers, &p->cluster[c]);
+        p->cluster[c].micro_batches = cp_draft_micro(a, c);
+        for (int s = 0; s < n; s++) {
+            const struct cp_device *d = &cl->device[device[s]];
+            size_t need = cp_plan_mem_bytes(&p->cluster[c], s, &w->model);
+            if (need > d->mem_bytes) {
+                char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT];
+                return cp_fail(CP_E_PLAN,
+                               "%s: %s cannot hold the embedding and %d layers: they need %s, the "
+                               "device has %s",
+                               cl->name, d->name, layers, cp_bytes_text(need, needs),
+                               cp_bytes_text(d->mem_bytes, has));
+            }
+        }
+    }
+    return CP_OK;
+}
+
+/* The best number of layers that all devices of all clusters can hold. */
+static cp_err decide_splitfed(const struct cp_policy_args *a, struct cp_plan *out,
+                              struct cp_decision *d)
+{
+    struct cp_plan trial = {0};
+    double best = INFINITY;
+    cp_err err = cp_plan_copy(&trial, out);
+    for (int layers = 1; layers <= a->world->model.layers && !err; layers++) {
+        err = split_all(a, layers, &trial);
+        double value = err ? INFINITY : cp_plan_objective(&trial, a->world, a->queues);
+        if (value < best) {
+            best = value;
+            memcpy(out->cluster, trial.cluster, (size_t)out->n_clusters * sizeof *out->cluster);
+        }
+        if (err == CP_E_PLAN && layers > 1) { /* memory ends here */
+            err = CP_OK;
+            cp_draft_note(d, "memory: no more than %d layers fit on every device", layers - 1);
+            break;
+        }
+    }
+    cp_plan_fini(&trial);
+    return err;
+}
+
+const struct cp_policy CP_POLICY_SPLITFED = {
+    .name = "splitfed",
+    .help = "the embedding and the first layers on every device, the rest on the edge server "
+            "(modelled)",
+    .trains = false,
+    .decide = decide_splitfed,
 };

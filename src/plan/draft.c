@@ -101,6 +101,23 @@ void cp_draft_radio(struct cp_cluster_plan *c, const struct cp_world *w, int clu
     }
 }
 
+void cp_draft_apart(const struct cp_world *w, int cluster, enum cp_plan_mode mode,
+                    const int *device, int n, int layers, struct cp_cluster_plan *c)
+{
+    *c = (struct cp_cluster_plan){.mode = mode,
+                                  .order = CP_ORDER_SEQ,
+                                  .segments = n,
+                                  .edge_layers = w->model.layers - layers,
+                                  .micro_batches = w->micro_ref,
+                                  .uplink_share = 1.0 / w->n_clusters};
+    for (int s = 0; s < n; s++) {
+        c->device[s] = device[s];
+        c->layers[s] = layers;
+        c->power_fwd_w[s + 1] = w->cluster[cluster].device[device[s]].power_d2e_w;
+    }
+    cp_plan_set_slots(c);
+}
+
 bool cp_draft_fits(const struct cp_cluster_plan *c, struct cp_room *r)
 {
     for (int s = 0; s < c->segments; s++) {

@@ -43,6 +43,11 @@ CP_NODISCARD cp_err cp_draft_uniform(const struct cp_world *w, int cluster,
  * where the phases overlap. Slots must be set. */
 void cp_draft_radio(struct cp_cluster_plan *c, const struct cp_world *w, int cluster);
 
+/* A plan of n devices that train apart (full, split): `layers` each, the rest of a split model on
+ * the edge server, y = 1/C, greatest powers, M_ref. */
+void cp_draft_apart(const struct cp_world *w, int cluster, enum cp_plan_mode mode,
+                    const int *device, int n, int layers, struct cp_cluster_plan *c);
+
 /* Whether every segment fits into its device with the slots of the plan. */
 bool cp_draft_fits(const struct cp_cluster_plan *c, struct cp_room *r);
 

@@ -88,6 +88,13 @@ int cp_plan_stage_of(const struct cp_cluster_plan *c, int layers, int block)
     return c->segments + 1;
 }
 
+bool cp_plan_same_cut(const struct cp_cluster_plan *x, const struct cp_cluster_plan *y)
+{
+    return x->mode == y->mode && x->segments == y->segments && x->edge_layers == y->edge_layers &&
+           memcmp(x->device, y->device, (size_t)x->segments * sizeof x->device[0]) == 0 &&
+           memcmp(x->layers, y->layers, (size_t)x->segments * sizeof x->layers[0]) == 0;
+}
+
 int cp_order_slots(enum cp_order order, int segments, int micro_batches, int stage)
 {
     if (order == CP_ORDER_SEQ) {

@@ -78,6 +78,9 @@ void cp_plan_fini(struct cp_plan *p);
 int cp_plan_first_layer(const struct cp_cluster_plan *c, int segment);
 int cp_plan_stage_of(const struct cp_cluster_plan *c, int layers, int block);
 
+/* Whether two plans of a cluster have every layer in the same place. */
+bool cp_plan_same_cut(const struct cp_cluster_plan *x, const struct cp_cluster_plan *y);
+
 /* Slots of a stage under an order: seq 1, gpipe M, 1f1b min(M, S+2-j); and all of a plan. */
 int cp_order_slots(enum cp_order order, int segments, int micro_batches, int stage);
 void cp_plan_set_slots(struct cp_cluster_plan *c);

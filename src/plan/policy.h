@@ -47,6 +47,8 @@ struct cp_policy_args {
     bool choose_order;               /* whichever order is best by J; order is ignored */
     bool choose_micro;               /* fixed-b: the policy may choose M; else it is given */
     const int *micro; /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
+    bool any_format; /* who carries the plan out knows other formats than fp32 */
+    bool alone;      /* dssda-x: without the decisions of the other policies as candidates */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */
     const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */

@@ -15,6 +15,13 @@ double cp_upload_bits(const struct cp_world *w, int edge_layers)
     return cp_layers_bits(w, w->model.layers - edge_layers) + 8 * w->model.emb.param_bytes;
 }
 
+double cp_model_bits(const struct cp_cluster_plan *c, const struct cp_world *w)
+{
+    double head = c->mode == CP_MODE_FULL ? 8 * w->model.head.param_bytes : 0;
+    return (cp_upload_bits(w, c->edge_layers) + head) *
+           cp_format_size(c->upload_format, w->model.width);
+}
+
 double cp_link_bwd_bits(const struct cp_world *w, enum cp_format format)
 {
     return 8 * w->model.boundary_bytes * cp_format_size(format, w->model.width);
@@ -110,15 +117,6 @@ double cp_micro_energy_j(const struct cp_cluster_plan *c, const struct cp_cluste
     return e;
 }
 
-/* What a cluster, or a device of it, uploads after a round and gets before it: all that was trained
- * outside the edge server, in the format of the upload. */
-static double model_bits(const struct cp_cluster_plan *c, const struct cp_world *w)
-{
-    double head = c->mode == CP_MODE_FULL ? 8 * w->model.head.param_bytes : 0;
-    return (cp_upload_bits(w, c->edge_layers) + head) *
-           cp_format_size(c->upload_format, w->model.width);
-}
-
 static void forecast_pipeline(const struct cp_cluster_plan *c, const struct cp_cluster *cl,
                               const struct cp_world *w, struct cp_cluster_forecast *out)
 {
@@ -143,8 +141,8 @@ static void forecast_pipeline(const struct cp_cluster_plan *c, const struct cp_c
         out->mem_bytes[s] = cp_plan_mem_bytes(c, s, &w->model);
     }
     out->upload_s =
-        model_bits(c, w) / cp_rate_bps(c->uplink_share, w->radio.band_up_hz, c->power_up_w,
-                                       cl->gain_d2e[0], w->radio.noise_w_hz);
+        cp_model_bits(c, w) / cp_rate_bps(c->uplink_share, w->radio.band_up_hz, c->power_up_w,
+                                          cl->gain_d2e[0], w->radio.noise_w_hz);
     out->energy_j[0] += c->power_up_w * out->upload_s;
     out->round_s = w->local_steps * out->step_s + out->scatter_s + out->gather_s + out->upload_s;
 }
@@ -172,7 +170,7 @@ static void forecast_apart(const struct cp_cluster_plan *c, int s, const struct 
     } else {
         work += head;
     }
-    double busy_s = runs * work / d->rate_flops, upload_s = model_bits(c, w) / rate_bps;
+    double busy_s = runs * work / d->rate_flops, upload_s = cp_model_bits(c, w) / rate_bps;
     double step_s = busy_s + runs * away_s, round_s = w->local_steps * step_s + upload_s;
     out->step_s = fmax(out->step_s, step_s);
     out->upload_s = fmax(out->upload_s, upload_s);

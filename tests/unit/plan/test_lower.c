@@ -389,6 +389,19 @@ static void bound_is_below_enumeration(void **state)
 
 /* --- policies -------------------------------------------------------------------------------- */
 
+/* The searches take their time: each of them is asked in some situations only. */
+static bool asked(const char *name, const struct situation *s, uint64_t seed)
+{
+    if (strcmp(name, "exhaustive") == 0) {
+        return s->w.cluster[0].n_devices <= 3 && s->w.model.layers <= 4 && !s->a.choose_micro &&
+               seed % 4 == 0;
+    }
+    if (strcmp(name, "dssda-x") == 0 || strcmp(name, "myopic") == 0) {
+        return seed % 40 == 0;
+    }
+    return strncmp(name, "dssda", 5) != 0 || seed % 8 == strlen(name) % 8;
+}
+
 static void bound_is_below_every_policy(void **state)
 {
     (void)state;
@@ -402,12 +415,13 @@ static void bound_is_below_every_policy(void **state)
         for (int i = 0; CP_POLICIES[i]; i++) {
             struct cp_plan p;
             struct cp_decision d;
-            if (cp_policy_decide(CP_POLICIES[i], &s.a, &p, &d) != CP_OK) {
+            if (!asked(CP_POLICIES[i]->name, &s, seed) ||
+                cp_policy_decide(CP_POLICIES[i], &s.a, &p, &d) != CP_OK) {
                 continue;
             }
             bool plain = true;
             for (int c = 0; c < p.n_clusters; c++) {
-                plain &= p.cluster[c].mode == CP_MODE_PIPELINE &&
+                plain &= p.cluster[c].mode == CP_MODE_PIPELINE && p.cluster[c].edge_layers == 0 &&
                          (s.a.choose_order || p.cluster[c].order <= s.a.order ||
                           (p.cluster[c].order == CP_ORDER_1F1B && s.a.order == CP_ORDER_GPIPE));
             }

@@ -1,0 +1,506 @@
+/*
+ * cluster: the search over cuts of one cluster (docs/theory.md sections 11.2, 11.3, 11.7).
+ *
+ * For each weight of the cluster's time the dynamic program is started from several M with equal
+ * bands, its best cuts are polished, and with the polished bands and M the program runs again,
+ * until an M comes back that was tried before. Everything that was polished goes to the front:
+ * which of them is wanted is decided when all clusters are known.
+ */
+#include "plan/solver.h"
+
+#include "plan/micro.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The program knows Lemma 1 and the bands it is given: cuts within this share of its best value
+ * are polished, too. */
+static const double NEAR = 0.05;
+
+/* In 1f1b Lemma 1 only stands in for the recurrence. */
+static const double NEAR_OVERLAPPED = 0.1;
+
+enum { NEAR_CUTS = 4 };
+
+struct search {
+    struct cp_solver *x;
+    int cluster;
+    const struct cp_cluster *cl;
+    int device[CP_DEVICES_MAX], n_devices; /* present */
+    double uplink_share;
+    double v;
+    struct cp_front *front;
+    /* The best of this weight so far, and how it was found. */
+    double best;
+    struct cp_cluster_plan plan;
+};
+
+static cp_err offer(struct search *s, struct cp_cluster_plan *plan)
+{
+    cp_polish(s->x, s->cluster, s->v, plan);
+    double value = cp_solver_value(s->x, s->cluster, s->v, plan);
+    if (value < s->best) {
+        s->best = value;
+        s->plan = *plan;
+    }
+    return cp_front_add(s->front, s->x->a, s->cluster, plan);
+}
+
+/* Fresh slots and radio for an order; false where it does not fit. */
+static bool set_order(const struct search *s, enum cp_order order, struct cp_cluster_plan *plan)
+{
+    plan->order = order;
+    cp_plan_set_slots(plan);
+    if (!cp_draft_fits(plan, s->x->room)) {
+        return false;
+    }
+    cp_draft_radio(plan, s->x->a->world, s->cluster);
+    plan->uplink_share = s->uplink_share;
+    return true;
+}
+
+/* A cut that was found for one order, in every order that may be chosen: what Lemma 1 thinks best
+ * for 1f1b need not be, and the cuts of gpipe are often good ones. */
+static cp_err offer_in_each_order(struct search *s, const struct cp_cluster_plan *found)
+{
+    struct cp_cluster_plan plan = *found;
+    struct cp_order_list list = cp_draft_orders(s->x->a);
+    CP_TRY(offer(s, &plan));
+    for (int i = 0; i < list.n; i++) {
+        plan = *found;
+        if (list.order[i] != found->order && set_order(s, list.order[i], &plan)) {
+            CP_TRY(offer(s, &plan));
+        }
+    }
+    return CP_OK;
+}
+
+/* --- cuts by the dynamic program ------------------------------------------------------------- */
+
+/* What one run of the program is given. */
+struct aim {
+    enum cp_order order;
+    int micro, edge_layers;
+    const struct cp_cluster_plan *like; /* bands, powers and formats of this plan; NULL: equal */
+};
+
+/* Powers by node for cuts that may use any device: those of the plan where it uses the node. */
+static void take_radio(struct cp_split *split, const struct cp_cluster_plan *like)
+{
+    for (int j = 0; j < split->segments; j++) {
+        split->band_fwd[j] = like->band_fwd[j];
+        split->band_bwd[j] = like->band_bwd[j];
+    }
+    split->power_up_w = like->power_up_w;
+    split->power_fwd_w[0] = like->power_fwd_w[0];
+    for (int j = 1; j <= like->segments; j++) {
+        int node = like->device[j - 1] + 1;
+        if (j < like->segments) {
+            split->power_fwd_w[node] = like->power_fwd_w[j];
+        } else {
+            split->power_edge_w[node] = like->power_fwd_w[j];
+        }
+        split->power_bwd_w[node] = like->power_bwd_w[j];
+    }
+}
+
+static void make_split(const struct search *s, const struct aim *aim, int segments,
+                       struct cp_split *split)
+{
+    const struct cp_policy_args *a = s->x->a;
+    cp_split_init(split, a->world, s->cluster, s->x->room, a->queues, segments, aim->micro,
+                  aim->order);
+    split->v = s->v;
+    split->uplink_share = s->uplink_share;
+    split->edge_layers = aim->edge_layers;
+    split->index_order = s->x->o->index_order;
+    if (!aim->like) {
+        return;
+    }
+    memcpy(split->link_format, aim->like->link_format, sizeof split->link_format);
+    split->upload_format = aim->like->upload_format;
+    if (aim->like->order == aim->order) { /* else overlap may differ, and with it what a band is */
+        if (segments == aim->like->segments) {
+            take_radio(split, aim->like);
+        }
+    }
+}
+
+/* How far above the best value cuts are of interest: less far where there are very many. */
+static double near_of(const struct search *s, enum cp_order order)
+{
+    double near = order == CP_ORDER_1F1B ? NEAR_OVERLAPPED : NEAR;
+    return near * fmin(1, pow(4.0 / s->n_devices, 2));
+}
+
+/* The least value for any number of segments. */
+static cp_err best_value(struct search *s, const struct aim *aim, int most, double *value)
+{
+    struct cp_split list[CP_DEVICES_MAX];
+    struct cp_split_result result;
+    for (int i = 0; i < most; i++) {
+        make_split(s, aim, i + 1, &list[i]);
+    }
+    CP_TRY(cp_split_best(list, most, &s->x->work, &result));
+    *value = result.found ? result.value : INFINITY;
+    return CP_OK;
+}
+
+/* Offers the cuts that are best, or nearly so, for each number of segments. */
+static cp_err place(struct search *s, const struct aim *aim)
+{
+    int layers = s->x->a->world->model.layers - aim->edge_layers;
+    int most = s->n_devices < layers ? s->n_devices : layers;
+    double value;
+    CP_TRY(best_value(s, aim, most, &value));
+    for (int segments = 1; segments <= most && isfinite(value); segments++) {
+        struct cp_split split;
+        struct cp_cluster_plan found[NEAR_CUTS];
+        enum cp_split_kind kind;
+        int n;
+        make_split(s, aim, segments, &split);
+        split.bound = value * (1 + near_of(s, aim->order));
+        CP_TRY(cp_split_near(&split, &s->x->work, found, NEAR_CUTS, &n, &kind));
+        s->x->heuristic |= kind == CP_SPLIT_BEAM;
+        for (int i = 0; i < n; i++) {
+            CP_TRY(offer_in_each_order(s, &found[i]));
+        }
+    }
+    return CP_OK;
+}
+
+/* From one M: program and polish in turn, until an M comes back that was tried before. */
+static cp_err descend(struct search *s, struct aim aim, bool tried[CP_MICRO_MAX + 1])
+{
+    while (!tried[aim.micro]) {
+        struct cp_cluster_plan plan;
+        double best = s->best;
+        tried[aim.micro] = true;
+        CP_TRY(place(s, &aim));
+        if (!(s->best < best)) {
+            return CP_OK;
+        }
+        plan = s->plan;
+        aim.like = &plan;
+        if (plan.order == aim.order) { /* the program again, with the bands that it led to */
+            aim.micro = plan.micro_batches;
+            CP_TRY(place(s, &aim));
+        }
+        aim.like = NULL;
+        aim.micro = s->plan.micro_batches;
+    }
+    return CP_OK;
+}
+
+/* Starts of M; without a choice there is one. Returns how many. */
+static int micro_starts(const struct search *s, int start[5])
+{
+    static const int all[] = {8, 2, 4, 16, 1};
+    const struct cp_world *w = s->x->a->world;
+    int n = 0;
+    if (!s->x->a->choose_micro) {
+        start[0] = cp_draft_micro(s->x->a, s->cluster);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i] <= w->micro_max) {
+            start[n++] = all[i];
+        }
+    }
+    return n;
+}
+
+static cp_err explore(struct search *s, enum cp_order order, int edge_layers)
+{
+    bool tried[CP_MICRO_MAX + 1] = {false};
+    int start[5], n = micro_starts(s, start);
+    for (int i = 0; i < n; i++) {
+        CP_TRY(descend(s, (struct aim){order, start[i], edge_layers, NULL}, tried));
+    }
+    return CP_OK;
+}
+
+/* The one cut that the options allow. */
+static cp_err explore_uniform(struct search *s, enum cp_order order)
+{
+    struct cp_cluster_plan plan;
+    int start[5], n = micro_starts(s, start);
+    CP_TRY(cp_draft_uniform(s->x->a->world, s->cluster, &plan));
+    for (int i = 0; i < n; i++) {
+        plan.micro_batches = start[i];
+        if (set_order(s, order, &plan)) {
+            CP_TRY(offer(s, &plan));
+        }
+    }
+    return CP_OK;
+}
+
+/* Polishes a cut with every M. */
+static cp_err offer_each_micro(struct search *s, enum cp_order order, struct cp_cluster_plan plan)
+{
+    const struct cp_policy_args *a = s->x->a;
+    int first = a->choose_micro ? 1 : cp_draft_micro(a, s->cluster);
+    int last = a->choose_micro ? a->world->micro_max : first;
+    for (int m = first; m <= last; m++) {
+        struct cp_cluster_plan trial = plan;
+        trial.micro_batches = m;
+        if (set_order(s, order, &trial)) {
+            CP_TRY(offer(s, &trial));
+        }
+    }
+    return CP_OK;
+}
+
+/* Every cut: plan has the segments so far, left layers are still to be placed. */
+static cp_err explore_all(struct search *s, enum cp_order order, struct cp_cluster_plan *plan,
+                          int left, unsigned used)
+{
+    if (left == 0) {
+        return offer_each_micro(s, order, *plan);
+    }
+    for (int i = 0; i < s->n_devices; i++) {
+        if (used & 1u << i) {
+            continue;
+        }
+        for (int n = 1; n <= left; n++) {
+            plan->device[plan->segments] = s->device[i];
+            plan->layers[plan->segments++] = n;
+            CP_TRY(explore_all(s, order, plan, left - n, used | 1u << i));
+            plan->segments--;
+        }
+    }
+    return CP_OK;
+}
+
+static cp_err from_scratch(struct search *s)
+{
+    struct cp_order_list list = cp_draft_orders(s->x->a);
+    for (int i = 0; i < list.all && (i < list.n || s->front->n == 0); i++) {
+        struct cp_cluster_plan none = {0};
+        CP_TRY(s->x->o->uniform_cut ? explore_uniform(s, list.order[i])
+               : s->x->o->exhaustive
+                   ? explore_all(s, list.order[i], &none, s->x->a->world->model.layers, 0)
+                   : explore(s, list.order[i], 0));
+    }
+    return CP_OK;
+}
+
+/* --- from plans that are known --------------------------------------------------------------- */
+
+/* Makes a plan of another round or share one of this: presence, memory, M. */
+static bool repair(const struct search *s, struct cp_cluster_plan *plan)
+{
+    const struct cp_policy_args *a = s->x->a;
+    struct cp_order_list list = cp_draft_orders(a);
+    bool listed = plan->mode != CP_MODE_PIPELINE;
+    plan->uplink_share = s->uplink_share;
+    for (int i = 0; i < list.all; i++) {
+        listed |= list.order[i] == plan->order;
+    }
+    for (int i = 0; i < plan->segments; i++) {
+        listed =
+            listed && plan->device[i] < s->cl->n_devices && s->cl->device[plan->device[i]].present;
+    }
+    if (!listed) {
+        return false;
+    }
+    int micro = a->choose_micro ? plan->micro_batches : cp_draft_micro(a, s->cluster);
+    if (micro > a->world->micro_max || micro != plan->micro_batches) {
+        plan->micro_batches = micro < a->world->micro_max ? micro : a->world->micro_max;
+        return set_order(s, plan->order, plan);
+    }
+    return plan->mode != CP_MODE_PIPELINE || cp_draft_fits(plan, s->x->room);
+}
+
+/* Begins at the plan that is best under this weight, and runs the program with what it has. */
+static cp_err from_known(struct search *s, const struct cp_front *start)
+{
+    struct cp_cluster_plan best, plan;
+    double best_value = INFINITY;
+    for (int i = 0; i < start->n; i++) {
+        plan = start->item[i].plan;
+        if (!repair(s, &plan)) {
+            continue;
+        }
+        double value = cp_solver_value(s->x, s->cluster, s->v, &plan);
+        if (value < best_value) {
+            best_value = value;
+            best = plan;
+        }
+    }
+    if (!isfinite(best_value)) {
+        return from_scratch(s);
+    }
+    if (best.mode != CP_MODE_PIPELINE) {
+        return offer(s, &best);
+    }
+    CP_TRY(offer_in_each_order(s, &best));
+    if (s->x->o->uniform_cut || s->x->o->exhaustive) {
+        return CP_OK;
+    }
+    struct cp_cluster_plan like = s->plan;
+    return place(s, &(struct aim){like.order, like.micro_batches, like.edge_layers, &like});
+}
+
+/* --- beyond the paper (section 11.9) --------------------------------------------------------- */
+
+/* One more number of layers on the edge server, from the best M so far. */
+static cp_err explore_edge(struct search *s, int edge_layers)
+{
+    bool tried[CP_MICRO_MAX + 1] = {false};
+    struct cp_order_list list = cp_draft_orders(s->x->a);
+    bool pipeline = s->plan.mode == CP_MODE_PIPELINE;
+    return descend(s,
+                   (struct aim){.order = pipeline ? s->plan.order : list.order[0],
+                                .micro = s->plan.micro_batches,
+                                .edge_layers = edge_layers},
+                   tried);
+}
+
+/* Coarse steps, then the neighbours of the best. */
+static cp_err explore_edges(struct search *s)
+{
+    enum { STEPS = 4 };
+    int most = s->x->a->world->model.layers - 1;
+    for (int i = 1; i <= STEPS; i++) {
+        if (i * most / STEPS > (i - 1) * most / STEPS) {
+            CP_TRY(explore_edge(s, i * most / STEPS));
+        }
+    }
+    for (int at = -1; at != s->plan.edge_layers;) {
+        at = s->plan.edge_layers;
+        for (int edge = at - 1; edge <= at + 1; edge += 2) {
+            if (edge >= 0 && edge <= most) {
+                CP_TRY(explore_edge(s, edge));
+            }
+        }
+    }
+    return CP_OK;
+}
+
+/* M of a mode without a pipeline: its value is a + slope M + price / M. */
+static void set_apart_micro(const struct search *s, struct cp_cluster_plan *plan)
+{
+    const struct cp_policy_args *a = s->x->a;
+    if (!a->choose_micro) {
+        plan->micro_batches = cp_draft_micro(a, s->cluster);
+        return;
+    }
+    plan->micro_batches = 1;
+    double one = cp_solver_value(s->x, s->cluster, s->v, plan);
+    double price =
+        a->queues ? a->queues->convergence * cp_cluster_gamma(plan, a->world, s->cluster) : 0;
+    plan->micro_batches = 2;
+    double slope = cp_solver_value(s->x, s->cluster, s->v, plan) - one + price / 2;
+    plan->micro_batches = cp_micro_best(fmax(slope, 0), price, a->world->micro_max);
+}
+
+static cp_err offer_apart(struct search *s, enum cp_plan_mode mode, const int *device, int n,
+                          int layers)
+{
+    const struct cp_world *w = s->x->a->world;
+    struct cp_cluster_plan plan;
+    cp_draft_apart(w, s->cluster, mode, device, n, layers, &plan);
+    plan.uplink_share = s->uplink_share;
+    for (int i = 0; i < n; i++) {
+        if (cp_plan_mem_bytes(&plan, i, &w->model) > s->cl->device[device[i]].mem_bytes) {
+            return CP_OK;
+        }
+    }
+    set_apart_micro(s, &plan);
+    return offer(s, &plan);
+}
+
+/* Whole models, and SplitFed with every number of layers, on the n fastest devices. */
+static cp_err explore_apart(struct search *s)
+{
+    int device[CP_DEVICES_MAX];
+    for (int i = 0; i < s->n_devices; i++) {
+        int at = i;
+        for (; at > 0 &&
+               s->cl->device[device[at - 1]].rate_flops < s->cl->device[s->device[i]].rate_flops;
+             at--) {
+            device[at] = device[at - 1];
+        }
+        device[at] = s->device[i];
+    }
+    for (int n = 1; n <= s->n_devices; n++) {
+        CP_TRY(offer_apart(s, CP_MODE_FULL, device, n, s->x->a->world->model.layers));
+        for (int layers = 1; layers <= s->x->a->world->model.layers; layers++) {
+            CP_TRY(offer_apart(s, CP_MODE_SPLIT, device, n, layers));
+        }
+    }
+    return CP_OK;
+}
+
+/* --- all weights ----------------------------------------------------------------------------- */
+
+static cp_err fail_no_plan(const struct search *s)
+{
+    int room = 0;
+    for (int i = 0; i < s->n_devices; i++) {
+        room += cp_room_layers(s->x->room, s->device[i], 1);
+    }
+    if (s->x->o->uniform_cut) {
+        struct cp_decision d = {0};
+        struct cp_cluster_plan plan;
+        CP_TRY(cp_draft_uniform(s->x->a->world, s->cluster, &plan));
+        plan.micro_batches = cp_draft_micro(s->x->a, s->cluster);
+        CP_TRY(cp_draft_finish(s->x->a, s->cluster, s->x->room, &plan, &d));
+    }
+    return room < s->x->a->world->model.layers
+               ? cp_draft_no_room(s->x->room)
+               : cp_fail(CP_E_PLAN,
+                         "%s: no placement would ever end: its links are too weak or its devices "
+                         "too slow to count in seconds",
+                         s->cl->name);
+}
+
+cp_err cp_cluster_solve(struct cp_solver *x, int cluster, double uplink_share, const double *v,
+                        int n, const struct cp_front *start, struct cp_front *front)
+{
+    struct search s = {.x = x,
+                       .cluster = cluster,
+                       .cl = &x->a->world->cluster[cluster],
+                       .uplink_share = uplink_share,
+                       .front = front};
+    CP_TRY(cp_draft_present(s.cl, s.device, &s.n_devices));
+    cp_room_init(x->room, x->a->world, cluster);
+    for (int i = 0; i < n; i++) {
+        s.v = v[i];
+        s.best = INFINITY;
+        s.plan = (struct cp_cluster_plan){.micro_batches = cp_draft_micro(x->a, cluster)};
+        CP_TRY(start && start->n > 0 ? from_known(&s, start) : from_scratch(&s));
+        if (x->o->extended) {
+            CP_TRY(explore_edges(&s));
+            CP_TRY(explore_apart(&s));
+        }
+    }
+    if (front->n == 0) {
+        return fail_no_plan(&s);
+    }
+    cp_front_reduce(front);
+    return CP_OK;
+}
+
+cp_err cp_cluster_keep(struct cp_solver *x, int cluster, double uplink_share, const double *v,
+                       int n, const struct cp_cluster_plan *cut, struct cp_front *front)
+{
+    struct search s = {.x = x,
+                       .cluster = cluster,
+                       .cl = &x->a->world->cluster[cluster],
+                       .uplink_share = uplink_share,
+                       .front = front};
+    cp_room_init(x->room, x->a->world, cluster);
+    for (int i = 0; i < n; i++) {
+        struct cp_cluster_plan plan = *cut;
+        s.v = v[i];
+        s.best = INFINITY;
+        if (repair(&s, &plan)) {
+            CP_TRY(plan.mode == CP_MODE_PIPELINE ? offer_in_each_order(&s, &plan)
+                                                 : offer(&s, &plan));
+        }
+    }
+    cp_front_reduce(front);
+    return CP_OK;
+}

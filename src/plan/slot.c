@@ -1,0 +1,327 @@
+/*
+ * slot: P1 over all clusters (docs/theory.md sections 11.6, 11.7).
+ *
+ * A cluster's problem is solved for several weights of its own round time, because the slowest
+ * cluster alone pays for latency: the others should spend their time on saving energy, and which
+ * cluster is the slowest is only known afterwards. The merge picks one plan per cluster; then the
+ * band to the edge server is divided anew for these plans, and the clusters think again, from what
+ * they have. No step is taken that raises J (Proposition 4).
+ */
+#include "plan/share.h"
+#include "plan/solver.h"
+
+#include "base/mem.h"
+#include "world/radio.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WEIGHTS = 6, ROUNDS = 4 }; /* of the grid V .. V 10^-2 / C, and 0 besides */
+
+static const double GAIN = 1e-4; /* relative: less is not worth another round */
+
+struct slot {
+    struct cp_solver x;
+    int n;                           /* clusters */
+    struct cp_front *front, *before; /* per cluster: of this round of the search, and the last */
+    double *share;                   /* y */
+    int *pick;
+    struct cp_plan plan; /* borrowed: the best so far */
+    double value;        /* its J */
+};
+
+/* Weights of the cluster's own time; returns how many. */
+static int weights(const struct cp_policy_args *a, int cluster, double v[WEIGHTS + 1])
+{
+    const struct cp_world *w = a->world;
+    double all = cp_queues_v(a->queues);
+    double price = a->choose_micro ? cp_queues_micro_price(a->queues, w, cluster) : 0;
+    for (int node = 0; node <= w->cluster[cluster].n_devices; node++) {
+        price += cp_queues_price(a->queues, w, cluster, node);
+    }
+    if (price == 0) {
+        v[0] = all > 0 ? all : 1; /* nothing to weigh the time against */
+        return 1;
+    }
+    for (int i = 0; i < WEIGHTS; i++) {
+        v[i] = all * pow(1e-2 / w->n_clusters, (double)i / (WEIGHTS - 1));
+    }
+    v[WEIGHTS] = 0;
+    return WEIGHTS + 1;
+}
+
+/* --- shares of the edge server's band (section 11.6 ii) -------------------------------------- */
+
+/* How a cluster's time and cost depend on its share, by Lemma 1 or M Sigma. */
+static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
+{
+    const struct cp_policy_args *a = s->x.a;
+    const struct cp_world *w = a->world;
+    const struct cp_radio *r = &w->radio;
+    const struct cp_cluster *cl = &w->cluster[c];
+    const struct cp_cluster_plan *p = &s->plan.cluster[c];
+    struct cp_cluster_forecast f;
+    cp_cluster_forecast_make(p, c, w, &f);
+    int last = p->segments, node = p->device[last - 1] + 1;
+    bool seq = p->slots[0] == 1;
+    double steps = w->local_steps, m = p->micro_batches, power = p->power_fwd_w[last];
+    double runs = seq ? steps * m : steps, peaks = seq ? 0 : steps * (m - 1);
+    double up_s = f.times.link_fwd_s[last], down_s = f.times.link_bwd_s[last];
+    f.times.link_fwd_s[last] = f.times.link_bwd_s[last] = 0;
+    double up_floor = cp_times_max_fwd_s(&f.times), down_floor = cp_times_max_bwd_s(&f.times);
+    double fixed = f.round_s - f.upload_s - runs * (up_s + down_s) -
+                   peaks * (fmax(up_floor, up_s) + fmax(down_floor, down_s));
+    *out = (struct cp_share_cluster){
+        .fixed_s = fmax(fixed, 0), /* an overlapping order may be faster than Lemma 1 */
+        .up = cp_air_make(cp_link_fwd_bits(w, p->link_format[last]), r->band_up_hz, power,
+                          cl->gain_d2e[node], r->noise_w_hz),
+        .up_runs = runs,
+        .up_peaks = peaks,
+        .up_floor_s = up_floor,
+        .up_cost = steps * m * cp_queues_price(a->queues, w, c, node) * power,
+        .down_s =
+            cp_link_bwd_bits(w, p->link_format[last]) / cp_rate_down_bps(1, r, cl->gain_d2e[node]),
+        .down_runs = runs,
+        .down_peaks = peaks,
+        .down_floor_s = down_floor,
+        .model = cp_air_make(cp_model_bits(p, w), r->band_up_hz, p->power_up_w, cl->gain_d2e[0],
+                             r->noise_w_hz),
+        .model_cost = cp_queues_price(a->queues, w, c, 0) * p->power_up_w,
+    };
+}
+
+/* A cluster whose devices work apart: its slowest device, whose part of the share is one of n. */
+static void describe_apart(const struct slot *s, int c, struct cp_share_cluster *out)
+{
+    const struct cp_world *w = s->x.a->world;
+    const struct cp_radio *r = &w->radio;
+    const struct cp_cluster_plan *p = &s->plan.cluster[c];
+    struct cp_cluster_plan alone = *p;
+    struct cp_cluster_forecast f;
+    int slow = 0;
+    double slowest = 0;
+    for (int i = 0; i < p->segments; i++) {
+        alone.segments = 1;
+        alone.device[0] = p->device[i];
+        alone.power_fwd_w[1] = p->power_fwd_w[i + 1];
+        alone.uplink_share = p->uplink_share / p->segments;
+        cp_cluster_forecast_make(&alone, c, w, &f);
+        if (f.round_s > slowest) {
+            slowest = f.round_s;
+            slow = i;
+        }
+    }
+    int node = p->device[slow] + 1;
+    double gain = w->cluster[c].gain_d2e[node], power = p->power_fwd_w[slow + 1];
+    double runs =
+        p->mode == CP_MODE_SPLIT ? (double)w->local_steps * p->micro_batches / p->segments : 0;
+    *out = (struct cp_share_cluster){
+        .up = cp_air_make(cp_link_fwd_bits(w, CP_FORMAT_FP32), r->band_up_hz / p->segments, power,
+                          gain, r->noise_w_hz),
+        .up_runs = runs,
+        .down_s = p->segments * cp_link_bwd_bits(w, CP_FORMAT_FP32) / cp_rate_down_bps(1, r, gain),
+        .down_runs = runs,
+        .model = cp_air_make(cp_model_bits(p, w), r->band_up_hz / p->segments, power, gain,
+                             r->noise_w_hz),
+        .model_cost = cp_queues_price(s->x.a->queues, w, c, node) * power,
+    };
+    cp_cluster_forecast_make(p, c, w, &f);
+    out->fixed_s = fmax(0, f.round_s - cp_share_time_s(out, p->uplink_share));
+}
+
+/* Divides the band for the plans of s->plan and keeps the division if J falls. */
+static cp_err divide(struct slot *s)
+{
+    struct cp_share_cluster *cluster = NULL;
+    struct cp_share_work *work = NULL;
+    struct cp_share_out *out = NULL;
+    struct cp_plan trial = {0};
+    struct cp_share_result result;
+    cp_err err;
+    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *cluster, &cluster), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *work, &work), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *out, &out), done);
+    CP_TRY_GOTO(err, cp_plan_copy(&trial, &s->plan), done);
+    for (int c = 0; c < s->n; c++) {
+        if (s->plan.cluster[c].mode == CP_MODE_PIPELINE) {
+            describe(s, c, &cluster[c]);
+        } else {
+            describe_apart(s, c, &cluster[c]);
+        }
+    }
+    const struct cp_share problem = {
+        .n = s->n, .cluster = cluster, .peak = cp_queues_v(s->x.a->queues)};
+    cp_share_solve(&problem, work, out, &result);
+    for (int c = 0; c < s->n; c++) {
+        trial.cluster[c].uplink_share = out[c].share;
+    }
+    double value = cp_plan_objective(&trial, s->x.a->world, s->x.a->queues);
+    if (value < s->value) {
+        memcpy(s->plan.cluster, trial.cluster, (size_t)s->n * sizeof *trial.cluster);
+        s->value = value;
+    }
+done:
+    cp_plan_fini(&trial);
+    cp_mem_free(cluster);
+    cp_mem_free(work);
+    cp_mem_free(out);
+    return err;
+}
+
+/* --- the search ------------------------------------------------------------------------------ */
+
+static cp_err solve_clusters(struct slot *s, bool known)
+{
+    double v[WEIGHTS + 1];
+    for (int c = 0; c < s->n; c++) {
+        struct cp_front old = s->before[c];
+        s->before[c] = s->front[c];
+        s->front[c] = old;
+        s->front[c].n = 0;
+        int n = weights(s->x.a, c, v);
+        CP_TRY(cp_cluster_solve(&s->x, c, s->share[c], v, n, known ? &s->before[c] : NULL,
+                                &s->front[c]));
+    }
+    return CP_OK;
+}
+
+/* The best choice of the fronts, taken if it lowers J. */
+static cp_err merge(struct slot *s)
+{
+    struct cp_plan trial = {0};
+    CP_TRY(cp_front_merge(s->front, s->n, cp_queues_v(s->x.a->queues), s->pick));
+    CP_TRY(cp_plan_copy(&trial, &s->plan));
+    for (int c = 0; c < s->n; c++) {
+        trial.cluster[c] = s->front[c].item[s->pick[c]].plan;
+    }
+    double value = cp_plan_objective(&trial, s->x.a->world, s->x.a->queues);
+    if (value < s->value) {
+        memcpy(s->plan.cluster, trial.cluster, (size_t)s->n * sizeof *trial.cluster);
+        s->value = value;
+    }
+    cp_plan_fini(&trial);
+    return CP_OK;
+}
+
+/* Last round's plans are where the search begins. */
+static cp_err start(struct slot *s, bool *known)
+{
+    const struct cp_plan *p = s->x.a->incumbent;
+    *known = p && p->n_clusters == s->n;
+    double sum = 0;
+    for (int c = 0; *known && c < s->n; c++) {
+        CP_TRY(cp_front_add(&s->front[c], s->x.a, c, &p->cluster[c]));
+        sum += p->cluster[c].uplink_share;
+    }
+    for (int c = 0; c < s->n; c++) {
+        bool share = *known && !s->x.o->equal_share && sum > 0;
+        s->share[c] = share ? p->cluster[c].uplink_share / fmax(sum, 1) : 1.0 / s->n;
+    }
+    return CP_OK;
+}
+
+static cp_err search(struct slot *s)
+{
+    bool known;
+    CP_TRY(start(s, &known));
+    for (int i = 0; i < ROUNDS; i++) {
+        double before = s->value;
+        CP_TRY(solve_clusters(s, known || i > 0));
+        CP_TRY(merge(s));
+        if (s->x.o->equal_share || s->n == 1) {
+            break;
+        }
+        CP_TRY(divide(s));
+        if (i > 0 && !(s->value < before * (1 - GAIN))) {
+            break;
+        }
+        for (int c = 0; c < s->n; c++) {
+            s->share[c] = s->plan.cluster[c].uplink_share;
+        }
+    }
+    return CP_OK;
+}
+
+/* --- staying with the last plan -------------------------------------------------------------- */
+
+static bool same_cuts(const struct cp_plan *x, const struct cp_plan *y)
+{
+    bool same = true;
+    for (int c = 0; c < x->n_clusters; c++) {
+        same = same && cp_plan_same_cut(&x->cluster[c], &y->cluster[c]);
+    }
+    return same;
+}
+
+/*
+ * The last plan's cuts with everything else decided anew: plans that are equal but for noise would
+ * move layers (and their moments) for nothing, so other cuts must lower J by CP_KEEP_MARGIN.
+ */
+static cp_err stay(struct slot *s, struct cp_decision *d)
+{
+    const struct cp_policy_args *a = s->x.a;
+    if (!a->incumbent || a->incumbent->n_clusters != s->n || same_cuts(a->incumbent, &s->plan)) {
+        return CP_OK;
+    }
+    double v[WEIGHTS + 1], fresh = s->value;
+    struct cp_plan best = {0};
+    for (int c = 0; c < s->n; c++) {
+        int n = weights(a, c, v);
+        s->front[c].n = 0;
+        CP_TRY(cp_cluster_keep(&s->x, c, s->plan.cluster[c].uplink_share, v, n,
+                               &a->incumbent->cluster[c], &s->front[c]));
+        if (s->front[c].n == 0) {
+            return CP_OK; /* this cut does not hold any more */
+        }
+    }
+    CP_TRY(cp_plan_copy(&best, &s->plan));
+    s->value = INFINITY;
+    cp_err err = merge(s);
+    if (!err && !s->x.o->equal_share) {
+        err = divide(s);
+    }
+    if (!err && fresh < s->value * (1 - CP_KEEP_MARGIN)) {
+        memcpy(s->plan.cluster, best.cluster, (size_t)s->n * sizeof *best.cluster);
+        s->value = fresh;
+    } else if (!err) {
+        cp_draft_note(d, "last plan's cuts kept");
+    }
+    cp_plan_fini(&best);
+    return err;
+}
+
+cp_err cp_slot_solve(const struct cp_policy_args *a, const struct cp_solver_options *o,
+                     struct cp_plan *out, struct cp_decision *d)
+{
+    struct slot s = {
+        .x = {.a = a, .o = o}, .n = a->world->n_clusters, .plan = *out, .value = INFINITY};
+    size_t n = (size_t)s.n;
+    cp_err err;
+    CP_TRY_GOTO(err, cp_mem_new(NULL, sizeof *s.x.room, &s.x.room), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.front, &s.front), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.before, &s.before), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.share, &s.share), done);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.pick, &s.pick), done);
+    CP_TRY_GOTO(err, search(&s), done);
+    CP_TRY_GOTO(err, stay(&s, d), done);
+    if (s.x.heuristic) {
+        cp_draft_note(d, "too many devices for the exact program: beam search");
+    }
+    cp_solver_note(&s.x, out, d);
+done:
+    for (int c = 0; c < s.n; c++) {
+        if (s.front) {
+            cp_front_fini(&s.front[c]);
+        }
+        if (s.before) {
+            cp_front_fini(&s.before[c]);
+        }
+    }
+    cp_mem_free(s.front);
+    cp_mem_free(s.before);
+    cp_mem_free(s.share);
+    cp_mem_free(s.pick);
+    cp_split_work_fini(&s.x.work);
+    cp_mem_free(s.x.room);
+    return err;
+}
