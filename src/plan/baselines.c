@@ -459,8 +459,8 @@ static cp_err decide_best_single(const struct cp_policy_args *a, struct cp_plan 
 
 const struct cp_policy CP_POLICY_BEST_SINGLE = {
     .name = "best-single",
-    .help = "the fastest device that can hold the whole model trains it alone (modelled)",
-    .trains = false,
+    .help = "the fastest device that can hold the whole model trains it alone",
+    .trains = true,
     .decide = decide_best_single,
 };
 
@@ -518,8 +518,7 @@ static cp_err decide_splitfed(const struct cp_policy_args *a, struct cp_plan *ou
 
 const struct cp_policy CP_POLICY_SPLITFED = {
     .name = "splitfed",
-    .help = "the embedding and the first layers on every device, the rest on the edge server "
-            "(modelled)",
-    .trains = false,
+    .help = "the embedding and the first layers on every device, the rest on the edge server",
+    .trains = true,
     .decide = decide_splitfed,
 };

@@ -83,7 +83,7 @@ EOF
 
 # The same where devices train whole models, and have room for them.
 sed 's/mem_mib: 0.23/mem_mib: 4/' config.yaml >roomy.yaml
-for policy in fedavg; do
+for policy in fedavg best-single splitfed; do
     "$bin" run roomy.yaml plan.policy=$policy --format json --quiet >apart.json
     apart=$(python3 - apart.json <<'EOF'
 import json, sys

@@ -448,7 +448,31 @@ static void every_policy_is_replayed(void **state)
         kit_close(k);
         trained++;
     }
-    assert_true(trained >= 6);
+    assert_true(trained >= 8);
+}
+
+/* The device of best-single as a static cut: the same parameters. */
+static void best_single_is_a_static_cut(void **state)
+{
+    struct kit *k = *state;
+    char single[CP_SHA256_HEX];
+    const char devices[] = "clusters=[{name: a, devices: [{name: x, gflops: 2}, {name: y, gflops: "
+                           "9}, {name: z, gflops: 99, mem_mib: 0.02}]}]";
+    const char *const best[] = {"plan.policy=best-single", "plan.cuts=null", devices, NULL};
+    const char *const cut[] = {"plan.policy=static", "plan.cuts=[[0,3,0]]", devices, NULL};
+    assert_int_equal(kit_open(k, best), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    assert_int_equal(k->did[0].n, 1);
+    assert_int_equal(k->did[0].device[0], 1); /* z is faster, and too small */
+    kit_hash(k);
+    memcpy(single, k->sha, sizeof single);
+    kit_close(k);
+    assert_int_equal(kit_open(k, cut), CP_OK);
+    assert_int_equal(kit_run(k), CP_OK);
+    assert_int_equal(k->did[0].n, 0);
+    kit_hash(k);
+    assert_string_equal(k->sha, single);
+    kit_close(k);
 }
 
 static void a_device_that_is_too_small_is_named(void **state)
@@ -587,6 +611,7 @@ int main(void)
         cmocka_unit_test(any_failing_allocation_ends_the_run),
         cmocka_unit_test(fedavg_trains),
         cmocka_unit_test(every_policy_is_replayed),
+        cmocka_unit_test(best_single_is_a_static_cut),
         cmocka_unit_test(a_device_that_is_too_small_is_named),
         cmocka_unit_test(origins),
         cmocka_unit_test(parts_cover_the_model),
