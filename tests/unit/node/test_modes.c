@@ -423,8 +423,8 @@ static void every_policy_is_replayed(void **state)
         bool cuts = strcmp(CP_POLICIES[i]->name, "static") == 0;
         const char *const args[] = {
             policy,
-            cuts ? "plan.cuts=[[1,2,0],[0,1,2]]" : "plan.cuts=null",
-            "clusters=2x3",
+            cuts ? "plan.cuts=[[1,2],[3,0]]" : "plan.cuts=null",
+            "clusters=2x2",
             "fed.rounds=4",
             "radio.kind=rayleigh",
             cuts ? "changes=[]"
