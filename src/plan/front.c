@@ -26,11 +26,19 @@ static cp_err grow(struct cp_front *f)
     return CP_OK;
 }
 
+/* Searches offer thousands of plans, of which few are worth keeping: a place is made by dropping
+ * the others, as long as that frees half of the memory. */
+static cp_err make_room(struct cp_front *f)
+{
+    cp_front_reduce(f);
+    return f->n >= (f->cap + 1) / 2 ? grow(f) : CP_OK;
+}
+
 cp_err cp_front_add(struct cp_front *f, const struct cp_policy_args *a, int cluster,
                     const struct cp_cluster_plan *plan)
 {
     if (f->n == f->cap) {
-        CP_TRY(grow(f));
+        CP_TRY(make_room(f));
     }
     struct cp_value v = cp_draft_value(plan, a->world, a->queues, cluster);
     double broadcast_s = cp_broadcast_s(plan, cluster, a->world);
