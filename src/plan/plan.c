@@ -30,7 +30,7 @@ double cp_format_size(enum cp_format format, int32_t width)
 
 double cp_format_error(enum cp_format format)
 {
-    static const double error[] = {0, 0x1p-9 / 1.7320508, 3.5 / 127 / 3.4641016};
+    static const double error[] = {0, 0x1p-7 / 3.4641016 / 1.36, 3.5 / 127 / 3.4641016};
     return error[format];
 }
 

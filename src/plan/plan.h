@@ -33,8 +33,9 @@ enum cp_format { CP_FORMAT_FP32, CP_FORMAT_BF16, CP_FORMAT_INT8 };
 const char *cp_format_name(enum cp_format format);
 /* Bytes against those of fp32, for rows of some width. */
 double cp_format_size(enum cp_format format, int32_t width);
-/* Root mean square of the rounding error against that of the numbers: bf16 has 8 bits, int8 127
- * steps up to the largest number of a row, which is taken as 3.5 times their root mean square. */
+/* Root mean square of the rounding error against that of the numbers, for normal ones: bf16 has
+ * steps of 2^-7 of the power of two below a number, which is taken as 1.36 times that power, int8
+ * 127 steps up to the largest number of a row, taken as 3.5 times their root mean square. */
 double cp_format_error(enum cp_format format);
 
 struct cp_cluster_plan {
