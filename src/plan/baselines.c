@@ -235,7 +235,7 @@ static cp_err cut_greedy(const struct cp_policy_args *a, int cluster, struct cp_
         found = true;
     }
     if (!found) {
-        return cp_draft_no_room(r);
+        return cp_draft_no_plan(r);
     }
     cp_draft_note_order(a, r->cl, c, d);
     return CP_OK;
@@ -353,7 +353,7 @@ static cp_err cut_pipeedge(const struct cp_policy_args *a, int cluster, struct c
     cp_split_work_fini(&work);
     CP_TRY(err);
     if (!found) {
-        return cp_draft_no_room(r);
+        return cp_draft_no_plan(r);
     }
     c->micro_batches = micro;
     return cp_draft_finish(a, cluster, r, c, d);
@@ -502,7 +502,7 @@ static cp_err decide_splitfed(const struct cp_policy_args *a, struct cp_plan *ou
     for (int layers = 1; layers <= a->world->model.layers && !err; layers++) {
         err = split_all(a, layers, &trial);
         double value = err ? INFINITY : cp_plan_objective(&trial, a->world, a->queues);
-        if (value < best) {
+        if (!err && (layers == 1 || value < best)) { /* all may be infinite, with a dead link */
             best = value;
             memcpy(out->cluster, trial.cluster, (size_t)out->n_clusters * sizeof *out->cluster);
         }

@@ -10,6 +10,7 @@
 
 #include "plan/micro.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -312,7 +313,8 @@ static bool repair(const struct search *s, struct cp_cluster_plan *plan)
     return plan->mode != CP_MODE_PIPELINE || cp_draft_fits(plan, s->x->room);
 }
 
-/* Begins at the plan that is best under this weight, and runs the program with what it has. */
+/* Begins at the plan that is best under this weight, and runs the program with what it has; does
+ * nothing where none holds. */
 static cp_err from_known(struct search *s, const struct cp_front *start)
 {
     struct cp_cluster_plan best, plan;
@@ -329,12 +331,13 @@ static cp_err from_known(struct search *s, const struct cp_front *start)
         }
     }
     if (!isfinite(best_value)) {
-        return from_scratch(s);
+        return CP_OK;
     }
     if (best.mode != CP_MODE_PIPELINE) {
         return offer(s, &best);
     }
     CP_TRY(offer_in_each_order(s, &best));
+    assert(s->best <= best_value); /* Proposition 4 */
     if (s->x->o->uniform_cut || s->x->o->exhaustive) {
         return CP_OK;
     }
@@ -437,10 +440,6 @@ static cp_err explore_apart(struct search *s)
 
 static cp_err fail_no_plan(const struct search *s)
 {
-    int room = 0;
-    for (int i = 0; i < s->n_devices; i++) {
-        room += cp_room_layers(s->x->room, s->device[i], 1);
-    }
     if (s->x->o->uniform_cut) {
         struct cp_decision d = {0};
         struct cp_cluster_plan plan;
@@ -448,12 +447,7 @@ static cp_err fail_no_plan(const struct search *s)
         plan.micro_batches = cp_draft_micro(s->x->a, s->cluster);
         CP_TRY(cp_draft_finish(s->x->a, s->cluster, s->x->room, &plan, &d));
     }
-    return room < s->x->a->world->model.layers
-               ? cp_draft_no_room(s->x->room)
-               : cp_fail(CP_E_PLAN,
-                         "%s: no placement would ever end: its links are too weak or its devices "
-                         "too slow to count in seconds",
-                         s->cl->name);
+    return cp_draft_no_plan(s->x->room);
 }
 
 cp_err cp_cluster_solve(struct cp_solver *x, int cluster, double uplink_share, const double *v,
@@ -470,7 +464,12 @@ cp_err cp_cluster_solve(struct cp_solver *x, int cluster, double uplink_share, c
         s.v = v[i];
         s.best = INFINITY;
         s.plan = (struct cp_cluster_plan){.micro_batches = cp_draft_micro(x->a, cluster)};
-        CP_TRY(start && start->n > 0 ? from_known(&s, start) : from_scratch(&s));
+        if (start && start->n > 0) {
+            CP_TRY(from_known(&s, start));
+        }
+        if (!isfinite(s.best) || front->n == 0) {
+            CP_TRY(from_scratch(&s));
+        }
         if (x->o->extended) {
             CP_TRY(explore_edges(&s));
             CP_TRY(explore_apart(&s));

@@ -175,12 +175,13 @@ struct cp_value cp_draft_value(const struct cp_cluster_plan *c, const struct cp_
     struct cp_value v = {.time_s = f.round_s};
     v.cost = q ? q->convergence * cp_cluster_gamma(c, w, cluster) : 0;
     for (int node = 0; node <= w->cluster[cluster].n_devices; node++) {
-        v.cost += cp_queues_price(q, w, cluster, node) * f.energy_j[node];
+        double price = cp_queues_price(q, w, cluster, node);
+        v.cost += price > 0 ? price * f.energy_j[node] : 0; /* which a dead link makes infinite */
     }
     return v;
 }
 
-cp_err cp_draft_no_room(struct cp_room *r)
+cp_err cp_draft_no_plan(struct cp_room *r)
 {
     const struct cp_cluster *cl = r->cl;
     int present = 0, sum = 0, largest = -1;
@@ -193,6 +194,12 @@ cp_err cp_draft_no_room(struct cp_room *r)
         if (largest < 0 || cl->device[k].mem_bytes > cl->device[largest].mem_bytes) {
             largest = k;
         }
+    }
+    if (sum >= r->model->layers) {
+        return cp_fail(CP_E_PLAN,
+                       "%s: no placement would ever end: with each a round takes more than a year, "
+                       "because links are too weak or devices too slow",
+                       cl->name);
     }
     const struct cp_device *d = &cl->device[largest];
     int more = cp_room_layers(r, largest, 1) + 1;

@@ -79,9 +79,9 @@ struct cp_value {
 struct cp_value cp_draft_value(const struct cp_cluster_plan *c, const struct cp_world *w,
                                const struct cp_queues *q, int cluster);
 
-/* E_PLAN: the layers cannot be placed, with the sums that show it. Only to be called when even one
- * micro-batch in flight does not fit: sum of room with 1 slot < L. */
-cp_err cp_draft_no_room(struct cp_room *r);
+/* E_PLAN: why no placement was found, even with one micro-batch in flight. The sums show it where
+ * memory is too small; else no round would end. */
+cp_err cp_draft_no_plan(struct cp_room *r);
 
 /* Notes a fallback order of a cluster, if its plan has one. */
 void cp_draft_note_order(const struct cp_policy_args *a, const struct cp_cluster *cl,

@@ -222,7 +222,8 @@ static cp_err compare_with(const struct cp_policy *policy, const struct cp_polic
         cp_plan_fini(&trial);
         return err;
     }
-    if (!err && cp_plan_check(&trial, a->world) == CP_OK) {
+    if (!err && cp_plan_check(&trial, a->world) == CP_OK &&
+        cp_plan_round_s(&trial, a->world) <= CP_ROUND_MOST_S) {
         double j = cp_plan_objective(&trial, a->world, a->queues);
         if (j < *value * (1 - margin)) {
             *value = j;

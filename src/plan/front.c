@@ -42,7 +42,7 @@ cp_err cp_front_add(struct cp_front *f, const struct cp_policy_args *a, int clus
     }
     struct cp_value v = cp_draft_value(plan, a->world, a->queues, cluster);
     double broadcast_s = cp_broadcast_s(plan, cluster, a->world);
-    if (isfinite(v.time_s) && isfinite(v.cost) && isfinite(broadcast_s)) {
+    if (v.time_s + broadcast_s <= CP_ROUND_MOST_S && isfinite(v.cost)) {
         f->item[f->n++] = (struct cp_candidate){v, broadcast_s, *plan};
     }
     return CP_OK;

@@ -30,17 +30,36 @@ const struct cp_policy *cp_policy_find(const char *name)
     return NULL;
 }
 
+/* What the clusters of a plan come to together. */
+struct totals {
+    double slowest_s, broadcast_s, cost;
+};
+
+static struct totals add_up(const struct cp_plan *p, const struct cp_world *w,
+                            const struct cp_queues *q)
+{
+    struct totals sum = {0};
+    for (int c = 0; c < p->n_clusters; c++) {
+        struct cp_value v = cp_draft_value(&p->cluster[c], w, q, c);
+        sum.slowest_s = fmax(sum.slowest_s, v.time_s);
+        sum.cost += v.cost;
+        sum.broadcast_s = fmax(sum.broadcast_s, cp_broadcast_s(&p->cluster[c], c, w));
+    }
+    return sum;
+}
+
 double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
                          const struct cp_queues *q)
 {
-    double slowest = 0, cost = 0, broadcast = 0;
-    for (int c = 0; c < p->n_clusters; c++) {
-        struct cp_value v = cp_draft_value(&p->cluster[c], w, q, c);
-        slowest = fmax(slowest, v.time_s);
-        cost += v.cost;
-        broadcast = fmax(broadcast, cp_broadcast_s(&p->cluster[c], c, w));
-    }
-    return cp_queues_v(q) * (slowest + (broadcast - cp_broadcast_plain_s(w))) + cost;
+    struct totals sum = add_up(p, w, q);
+    double more_s = sum.broadcast_s - cp_broadcast_plain_s(w);
+    return cp_queues_v(q) * (sum.slowest_s + more_s) + sum.cost;
+}
+
+double cp_plan_round_s(const struct cp_plan *p, const struct cp_world *w)
+{
+    struct totals sum = add_up(p, w, NULL);
+    return sum.slowest_s + sum.broadcast_s;
 }
 
 static cp_err check_queues(const struct cp_queues *q, const struct cp_world *w)
@@ -82,11 +101,18 @@ static cp_err prove(const struct cp_policy *policy, const struct cp_policy_args 
     if (err) {
         return cp_fail_in(err, "the policy %s made a plan that does not hold", policy->name);
     }
+    double round_s = cp_plan_round_s(p, a->world);
+    if (!(round_s <= CP_ROUND_MOST_S)) {
+        return cp_fail(CP_E_PLAN,
+                       "the best plan of %s would never end: a round of it takes %.3g s, more than "
+                       "a year, because a link is too weak or a node too slow",
+                       policy->name, round_s);
+    }
     d->objective = cp_plan_objective(p, a->world, a->queues);
     if (!isfinite(d->objective)) {
-        return cp_fail(CP_E_PLAN,
-                       "the best plan of %s would never end: a link is too weak or a "
-                       "node too slow to count in seconds",
+        return cp_fail(CP_E_NONFINITE,
+                       "what the plan of %s costs is not a finite number: a virtual queue is too "
+                       "long to be weighed",
                        policy->name);
     }
     return CP_OK;

@@ -38,6 +38,16 @@ double cp_queues_v(const struct cp_queues *q);
 double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
                          const struct cp_queues *q);
 
+/*
+ * Nobody waits for a round longer than a year: a plan that asks for it would never end, and is
+ * refused. Weak links and slow devices have finite times, however absurd, down to gains of 1e-300.
+ */
+#define CP_ROUND_MOST_S (365.25 * 86400)
+
+/* T of a plan that passed cp_plan_check, without moves (section 6.3); infinite where a link is
+ * dead. */
+double cp_plan_round_s(const struct cp_plan *p, const struct cp_world *w);
+
 struct cp_policy_args {
     const struct cp_world *world;
     const struct cp_world *mean;     /* the same world on mean channels */
@@ -47,8 +57,8 @@ struct cp_policy_args {
     bool choose_order;               /* whichever order is best by J; order is ignored */
     bool choose_micro;               /* fixed-b: the policy may choose M; else it is given */
     const int *micro; /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
-    bool any_format; /* who carries the plan out knows other formats than fp32 */
-    bool alone;      /* dssda-x: without the decisions of the other policies as candidates */
+    bool any_format;  /* who carries the plan out knows other formats than fp32 */
+    bool alone;       /* dssda-x: without the decisions of the other policies as candidates */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */
     const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */

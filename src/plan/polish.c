@@ -10,6 +10,7 @@
 
 #include "world/radio.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ double cp_solver_value(const struct cp_solver *x, int cluster, double v,
                        const struct cp_cluster_plan *plan)
 {
     struct cp_value value = cp_draft_value(plan, x->a->world, x->a->queues, cluster);
-    return v * value.time_s + value.cost;
+    return isfinite(value.time_s) ? v * value.time_s + value.cost : INFINITY;
 }
 
 /* What the blocks share: one plan under one weight, and its value. */
@@ -141,7 +142,7 @@ static void polish_power(struct polish *p, bool fwd)
             .bits = fwd ? cp_link_fwd_bits(w, trial.link_format[j])
                         : cp_link_bwd_bits(w, trial.link_format[j]),
             .band_hz = band_hz,
-            .snr_w = gain / w->radio.noise_w_hz / band_hz,
+            .snr_w = fmin(gain / w->radio.noise_w_hz / band_hz, 1e280), /* finite */
             .min_w = POWER_LOW * limit_w,
             .max_w = (sender == 0 ? 1 : part) * limit_w,
             .price = price_at(p, sender),
@@ -167,7 +168,7 @@ static double alone_w(const struct polish *p, int node, double share, double gai
     double band_hz = share * w->radio.band_up_hz;
     const struct cp_power_link link = {
         .band_hz = band_hz,
-        .snr_w = gain / w->radio.noise_w_hz / band_hz,
+        .snr_w = fmin(gain / w->radio.noise_w_hz / band_hz, 1e280), /* finite */
         .min_w = POWER_LOW * limit_w,
         .max_w = limit_w,
         .price = cp_queues_price(p->x->a->queues, w, p->cluster, node),
@@ -355,8 +356,10 @@ void cp_polish(const struct cp_solver *x, int cluster, double v, struct cp_clust
     for (int i = 0; i < SWEEPS; i++) {
         double before = p.value;
         sweep(&p);
+        assert(p.value <= before);
         if (!(p.value < before * (1 - GAIN))) {
             break;
         }
     }
+    assert(p.value == cp_solver_value(x, cluster, v, plan));
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "world/radio.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +49,16 @@ static int weights(const struct cp_policy_args *a, int cluster, double v[WEIGHTS
     }
     v[WEIGHTS] = 0;
     return WEIGHTS + 1;
+}
+
+/* The only way to another plan: J falls (Proposition 4). */
+static void take_if_better(struct slot *s, const struct cp_plan *trial)
+{
+    double value = cp_plan_objective(trial, s->x.a->world, s->x.a->queues);
+    if (value < s->value) {
+        memcpy(s->plan.cluster, trial->cluster, (size_t)s->n * sizeof *trial->cluster);
+        s->value = value;
+    }
 }
 
 /* --- shares of the edge server's band (section 11.6 ii) -------------------------------------- */
@@ -129,7 +140,8 @@ static void describe_apart(const struct slot *s, int c, struct cp_share_cluster 
     out->fixed_s = fmax(0, f.round_s - cp_share_time_s(out, p->uplink_share));
 }
 
-/* Divides the band for the plans of s->plan and keeps the division if J falls. */
+/* Divides the band for the plans of s->plan and keeps the division if J falls. With V = 0 time
+ * weighs nothing, but the round must end. */
 static cp_err divide(struct slot *s)
 {
     struct cp_share_cluster *cluster = NULL;
@@ -155,10 +167,8 @@ static cp_err divide(struct slot *s)
     for (int c = 0; c < s->n; c++) {
         trial.cluster[c].uplink_share = out[c].share;
     }
-    double value = cp_plan_objective(&trial, s->x.a->world, s->x.a->queues);
-    if (value < s->value) {
-        memcpy(s->plan.cluster, trial.cluster, (size_t)s->n * sizeof *trial.cluster);
-        s->value = value;
+    if (cp_plan_round_s(&trial, s->x.a->world) <= CP_ROUND_MOST_S) {
+        take_if_better(s, &trial);
     }
 done:
     cp_plan_fini(&trial);
@@ -194,11 +204,7 @@ static cp_err merge(struct slot *s)
     for (int c = 0; c < s->n; c++) {
         trial.cluster[c] = s->front[c].item[s->pick[c]].plan;
     }
-    double value = cp_plan_objective(&trial, s->x.a->world, s->x.a->queues);
-    if (value < s->value) {
-        memcpy(s->plan.cluster, trial.cluster, (size_t)s->n * sizeof *trial.cluster);
-        s->value = value;
-    }
+    take_if_better(s, &trial);
     cp_plan_fini(&trial);
     return CP_OK;
 }
@@ -232,6 +238,7 @@ static cp_err search(struct slot *s)
             break;
         }
         CP_TRY(divide(s));
+        assert(s->value <= before);
         if (i > 0 && !(s->value < before * (1 - GAIN))) {
             break;
         }
@@ -286,6 +293,7 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     } else if (!err) {
         cp_draft_note(d, "last plan's cuts kept");
     }
+    assert(err || s->value * (1 - CP_KEEP_MARGIN) <= fresh);
     cp_plan_fini(&best);
     return err;
 }
@@ -304,6 +312,7 @@ cp_err cp_slot_solve(const struct cp_policy_args *a, const struct cp_solver_opti
     CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.pick, &s.pick), done);
     CP_TRY_GOTO(err, search(&s), done);
     CP_TRY_GOTO(err, stay(&s, d), done);
+    assert(s.value == cp_plan_objective(&s.plan, a->world, a->queues));
     if (s.x.heuristic) {
         cp_draft_note(d, "too many devices for the exact program: beam search");
     }

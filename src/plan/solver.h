@@ -32,7 +32,7 @@ struct cp_solver {
     bool heuristic; /* some search was no longer exact: too many devices */
 };
 
-/* v T_c + cost: the objective of a cluster whose time weighs v. */
+/* v T_c + cost: the objective of a cluster whose time weighs v; infinite where a link is dead. */
 double cp_solver_value(const struct cp_solver *x, int cluster, double v,
                        const struct cp_cluster_plan *plan);
 

@@ -25,9 +25,15 @@ cp_err cp_queues_init(struct cp_queues *q, const struct cp_world *mean, double v
         broadcast = fmax(broadcast, cp_broadcast_s(&p, c, mean));
         maxima += cp_times_max_fwd_s(&f.times) + cp_times_max_bwd_s(&f.times);
     }
+    double reference_s = broadcast + slowest;
+    if (!isfinite(reference_s)) {
+        return cp_fail(CP_E_PLAN,
+                       "V' has no scale: on mean channels a round of gpipe-uniform would "
+                       "never end, because a link is dead or a node too slow");
+    }
     struct cp_queues fresh = {.n_clusters = mean->n_clusters};
     CP_TRY(cp_mem_array(NULL, (size_t)mean->n_clusters, sizeof *fresh.energy, &fresh.energy));
-    fresh.v = v_prime / (broadcast + slowest);
+    fresh.v = v_prime / reference_s;
     fresh.convergence = mean->micro_ref * fresh.v / mean->n_clusters * mean->local_steps * maxima;
     *q = fresh;
     return CP_OK;

@@ -114,7 +114,8 @@ static cp_err decide(struct task *t, enum cp_study_outcome *outcome)
         cp_text_copy(t->out->why + n, sizeof t->out->why - n, cp_err_text());
     }
     t->n_moves = 0;
-    bool holds = t->plan.n_clusters && cp_plan_check(&t->plan, &t->world) == CP_OK;
+    bool holds = t->plan.n_clusters && cp_plan_check(&t->plan, &t->world) == CP_OK &&
+                 cp_plan_round_s(&t->plan, &t->world) <= CP_ROUND_MOST_S;
     *outcome = holds ? CP_STUDY_KEPT : CP_STUDY_IDLE;
     return CP_OK;
 }
@@ -233,9 +234,10 @@ static cp_err run_round(struct task *t, struct cp_study_round *r)
         return CP_OK;
     }
     CP_TRY(cp_sim_round_again(t->programs, &t->plan, &t->world, t->move, t->n_moves, &t->round));
-    if (!isfinite(t->round.latency_s) || !isfinite(t->round.energy_j)) {
-        return cp_fail(CP_E_NONFINITE, "the round would never end: a link is too weak, or a node "
-                                       "too slow, to count in seconds and joules");
+    if (!(t->round.latency_s <= CP_ROUND_MOST_S)) {
+        return cp_fail(CP_E_NONFINITE,
+                       "the round would never end: with what is moved it takes more "
+                       "than a year, because a link is too weak");
     }
     read_round(t, r);
     t->on.after(t->on.arg, &t->plan, &t->world, &t->seen, &t->queues);

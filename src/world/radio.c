@@ -90,17 +90,24 @@ void cp_channel_draw(struct cp_world *w, const struct cp_channel *ch, uint64_t s
     }
 }
 
+/* On next to no band the ratio is more than a number can hold, and the rate still next to nothing.
+ */
+static double finite_snr(double snr)
+{
+    return fmin(snr, 1e280);
+}
+
 double cp_rate_bps(double share, double band_hz, double power_w, double gain, double noise_w_hz)
 {
     double band = share * band_hz;
     if (!(band > 0) || !(power_w > 0)) {
         return 0;
     }
-    return band * log1p(power_w * gain / (band * noise_w_hz)) / M_LN2;
+    return band * log1p(finite_snr(power_w * gain / (band * noise_w_hz))) / M_LN2;
 }
 
 double cp_rate_down_bps(double share, const struct cp_radio *r, double gain)
 {
     double snr = r->power_bs_w * gain / (r->band_down_hz * r->noise_w_hz);
-    return share * r->band_down_hz * log1p(snr) / M_LN2;
+    return share * r->band_down_hz * log1p(finite_snr(snr)) / M_LN2;
 }

@@ -238,6 +238,12 @@ static cp_err check_node(const struct cp_cluster *cl, int node)
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
         CP_TRY(check_number(number[i].value, number[i].sign, cl->name, d->name, number[i].what));
     }
+    if (d->budget_j > 0 && d->budget_j < 1e-9) {
+        return cp_fail(CP_E_CONFIG,
+                       "%s.%s: an energy budget of %g J is too little to be counted with; 0 is no "
+                       "limit",
+                       cl->name, d->name, d->budget_j);
+    }
     if (d->battery_reserve_j > d->battery_j) {
         return cp_fail(CP_E_CONFIG,
                        "%s.%s: the reserve of %g J is more than its battery holds, %g J: it could "
