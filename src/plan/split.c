@@ -562,8 +562,10 @@ cp_err cp_split_near(const struct cp_split *s, struct cp_split_work *work,
     CP_TRY(cp_split_program_init(x.p, s, 1));
     CP_TRY(first_pass(&x, s, &none, &work->root[0]));
     x.near = &near;
-    none = (struct cp_split_result){0};
-    CP_TRY(second_pass(&x, s, &none, &work->root[0]));
+    if (work->root[0].bound <= s->bound * (1 + ROUNDING)) {
+        none = (struct cp_split_result){0};
+        CP_TRY(second_pass(&x, s, &none, &work->root[0]));
+    }
     for (int i = 0; i < near.n; i++) {
         write_plan(&x, near.label[i], &out[i]);
     }
