@@ -284,22 +284,31 @@ static void polish_slots(struct polish *p)
     }
 }
 
-/* Beyond the paper: one slot more or less at a time, at any stage. */
+/* One slot more or less at a stage; whether it fits, and slots do not rise along the pipeline. */
+static void take_slot(struct polish *p, int stage, int change)
+{
+    struct cp_cluster_plan trial = *p->plan;
+    int slots = trial.slots[stage] += change;
+    int most = stage == 0 ? trial.micro_batches : trial.slots[stage - 1];
+    int least = stage > trial.segments ? 1 : trial.slots[stage + 1];
+    if (slots >= least && slots <= most && cp_plan_overlaps(&trial) &&
+        cp_draft_fits(&trial, p->x->room)) {
+        take_if_better(p, &trial);
+    }
+}
+
+/* Beyond the paper: one slot more or less at a time, at any stage, until none is better. From 1f1b
+ * to the best there are many such steps. */
 static void polish_each_slot(struct polish *p)
 {
-    for (int j = 0; j < p->plan->segments + 2; j++) {
-        for (int change = -1; change <= 1; change += 2) {
-            struct cp_cluster_plan trial = *p->plan;
-            int slots = trial.slots[j] + change;
-            int most = j == 0 ? trial.micro_batches : trial.slots[j - 1];
-            int least = j > trial.segments ? 1 : trial.slots[j + 1];
-            trial.slots[j] = slots;
-            if (slots >= least && slots <= most && cp_plan_overlaps(&trial) &&
-                cp_draft_fits(&trial, p->x->room)) {
-                take_if_better(p, &trial);
-            }
+    double before;
+    do {
+        before = p->value;
+        for (int j = 0; j < p->plan->segments + 2; j++) {
+            take_slot(p, j, -1);
+            take_slot(p, j, 1);
         }
-    }
+    } while (p->value < before * (1 - GAIN));
 }
 
 /* Beyond the paper: another format of one link or of the upload. */
