@@ -276,7 +276,7 @@ static cp_err explore_all(struct search *s, enum cp_order order, struct cp_clust
 static cp_err from_scratch(struct search *s)
 {
     struct cp_order_list list = cp_draft_orders(s->x->a);
-    for (int i = 0; i < list.all && (i < list.n || s->front->n == 0); i++) {
+    for (int i = 0; i < list.all && (i < list.n || !isfinite(s->best)); i++) {
         struct cp_cluster_plan none = {0};
         CP_TRY(s->x->o->uniform_cut ? explore_uniform(s, list.order[i])
                : s->x->o->exhaustive
@@ -288,29 +288,65 @@ static cp_err from_scratch(struct search *s)
 
 /* --- from plans that are known --------------------------------------------------------------- */
 
-/* Makes a plan of another round or share one of this: presence, memory, M. */
-static bool repair(const struct search *s, struct cp_cluster_plan *plan)
+/* Whether this policy could have made such a plan: the last round's may be of another one, of other
+ * arguments, or of when other devices were present. */
+static bool is_allowed(const struct search *s, const struct cp_cluster_plan *plan)
 {
-    const struct cp_policy_args *a = s->x->a;
-    struct cp_order_list list = cp_draft_orders(a);
-    bool listed = plan->mode != CP_MODE_PIPELINE;
-    plan->uplink_share = s->uplink_share;
+    const struct cp_solver_options *o = s->x->o;
+    struct cp_order_list list = cp_draft_orders(s->x->a);
+    struct cp_cluster_plan uniform;
+    bool pipeline = plan->mode == CP_MODE_PIPELINE, listed = !pipeline, rises = true;
     for (int i = 0; i < list.all; i++) {
         listed |= list.order[i] == plan->order;
     }
-    for (int i = 0; i < plan->segments; i++) {
-        listed =
-            listed && plan->device[i] < s->cl->n_devices && s->cl->device[plan->device[i]].present;
-    }
-    if (!listed) {
+    if (!listed || plan->segments < 1 || plan->segments > s->cl->n_devices ||
+        (!o->extended && (!pipeline || plan->edge_layers > 0))) {
         return false;
     }
-    int micro = a->choose_micro ? plan->micro_batches : cp_draft_micro(a, s->cluster);
-    if (micro > a->world->micro_max || micro != plan->micro_batches) {
-        plan->micro_batches = micro < a->world->micro_max ? micro : a->world->micro_max;
-        return set_order(s, plan->order, plan);
+    for (int i = 0; i < plan->segments; i++) {
+        int k = plan->device[i];
+        if (k < 0 || k >= s->cl->n_devices || !s->cl->device[k].present) {
+            return false;
+        }
+        rises = rises && (i == 0 || k > plan->device[i - 1]);
     }
-    return plan->mode != CP_MODE_PIPELINE || cp_draft_fits(plan, s->x->room);
+    if (o->uniform_cut) {
+        return cp_draft_uniform(s->x->a->world, s->cluster, &uniform) == CP_OK &&
+               cp_plan_same_cut(&uniform, plan);
+    }
+    return rises || !o->index_order;
+}
+
+/* Whether a plan passes the proof, but for the shares of the other clusters. */
+static bool is_proven(const struct search *s, struct cp_cluster_plan *plan)
+{
+    struct cp_world alone = *s->x->a->world;
+    alone.cluster += s->cluster;
+    alone.n_clusters = 1;
+    return cp_plan_check(&(struct cp_plan){.n_clusters = 1, .cluster = plan}, &alone) == CP_OK;
+}
+
+/* Makes a plan of another round or share one of this; false where it does not hold here. */
+static bool repair(const struct search *s, struct cp_cluster_plan *plan)
+{
+    const struct cp_policy_args *a = s->x->a;
+    const struct cp_solver_options *o = s->x->o;
+    if (!is_allowed(s, plan)) {
+        return false;
+    }
+    if (!o->extended || !a->any_format) {
+        memset(plan->link_format, 0, sizeof plan->link_format);
+        plan->upload_format = CP_FORMAT_FP32;
+    }
+    int micro = a->choose_micro ? plan->micro_batches : cp_draft_micro(a, s->cluster);
+    micro = micro < a->world->micro_max ? micro : a->world->micro_max;
+    bool fresh = micro != plan->micro_batches || o->equal_band || o->max_power;
+    plan->micro_batches = micro;
+    plan->uplink_share = s->uplink_share;
+    if (fresh && plan->mode == CP_MODE_PIPELINE && !set_order(s, plan->order, plan)) {
+        return false;
+    }
+    return is_proven(s, plan);
 }
 
 /* Begins at the plan that is best under this weight, and runs the program with what it has; does

@@ -19,6 +19,10 @@ static void note_slowest(const struct cp_plan *p, const struct cp_world *w, stru
     const struct cp_cluster_plan *c = &p->cluster[cluster];
     double longest = 0;
     bool link = false;
+    if (c->mode != CP_MODE_PIPELINE) { /* no stages */
+        cp_draft_note(d, "%s is slowest: mode %s", cl->name, cp_plan_mode_name(c->mode));
+        return;
+    }
     for (int j = 0; j <= c->segments + 1; j++) {
         double stage_s = slow.times.fwd_s[j] + slow.times.bwd_s[j];
         double link_s = j <= c->segments ? slow.times.link_fwd_s[j] + slow.times.link_bwd_s[j] : 0;
@@ -64,6 +68,9 @@ static void note_memory(struct cp_solver *x, const struct cp_plan *p, struct cp_
 {
     for (int c = 0; c < p->n_clusters; c++) {
         const struct cp_cluster_plan *k = &p->cluster[c];
+        if (k->mode != CP_MODE_PIPELINE) {
+            continue; /* one slot, whatever the order */
+        }
         cp_room_init(x->room, x->a->world, c);
         for (int s = 0; s < k->segments; s++) {
             bool full = k->layers[s] < x->a->world->model.layers &&

@@ -101,41 +101,65 @@ static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
     };
 }
 
-/* A cluster whose devices work apart: its slowest device, whose part of the share is one of n. */
-static void describe_apart(const struct slot *s, int c, struct cp_share_cluster *out)
+/* An uplink of a cluster whose devices work apart: each has its part of the share. */
+static struct cp_air air_apart(const struct slot *s, int c, int i, double bits)
 {
     const struct cp_world *w = s->x.a->world;
-    const struct cp_radio *r = &w->radio;
     const struct cp_cluster_plan *p = &s->plan.cluster[c];
-    struct cp_cluster_plan alone = *p;
-    struct cp_cluster_forecast f;
+    return cp_air_make(bits, w->radio.band_up_hz / p->segments, p->power_fwd_w[i + 1],
+                       w->cluster[c].gain_d2e[p->device[i] + 1], w->radio.noise_w_hz);
+}
+
+/* Which of them takes longest: a forecast where all are like it knows no other. */
+static int slowest_apart(const struct slot *s, int c)
+{
+    const struct cp_cluster_plan *p = &s->plan.cluster[c];
     int slow = 0;
     double slowest = 0;
     for (int i = 0; i < p->segments; i++) {
-        alone.segments = 1;
-        alone.device[0] = p->device[i];
-        alone.power_fwd_w[1] = p->power_fwd_w[i + 1];
-        alone.uplink_share = p->uplink_share / p->segments;
-        cp_cluster_forecast_make(&alone, c, w, &f);
+        struct cp_cluster_plan alike = *p;
+        struct cp_cluster_forecast f;
+        for (int k = 0; k < p->segments; k++) {
+            alike.device[k] = p->device[i];
+            alike.power_fwd_w[k + 1] = p->power_fwd_w[i + 1];
+        }
+        cp_cluster_forecast_make(&alike, c, s->x.a->world, &f);
         if (f.round_s > slowest) {
             slowest = f.round_s;
             slow = i;
         }
     }
-    int node = p->device[slow] + 1;
-    double gain = w->cluster[c].gain_d2e[node], power = p->power_fwd_w[slow + 1];
+    return slow;
+}
+
+/* A cluster whose devices work apart: the time of its slowest device, and the costs of all, which
+ * are taken to change with the share as those of the slowest. */
+static void describe_apart(const struct slot *s, int c, struct cp_share_cluster *out)
+{
+    const struct cp_world *w = s->x.a->world;
+    const struct cp_cluster_plan *p = &s->plan.cluster[c];
+    struct cp_cluster_forecast f;
+    int slow = slowest_apart(s, c);
+    double gain = w->cluster[c].gain_d2e[p->device[slow] + 1], now = 1 / p->uplink_share;
+    double fwd = cp_link_fwd_bits(w, CP_FORMAT_FP32), bwd = cp_link_bwd_bits(w, CP_FORMAT_FP32);
+    double model = cp_model_bits(p, w);
     double runs =
         p->mode == CP_MODE_SPLIT ? (double)w->local_steps * p->micro_batches / p->segments : 0;
     *out = (struct cp_share_cluster){
-        .up = cp_air_make(cp_link_fwd_bits(w, CP_FORMAT_FP32), r->band_up_hz / p->segments, power,
-                          gain, r->noise_w_hz),
+        .up = air_apart(s, c, slow, fwd),
         .up_runs = runs,
-        .down_s = p->segments * cp_link_bwd_bits(w, CP_FORMAT_FP32) / cp_rate_down_bps(1, r, gain),
+        .down_s = p->segments * bwd / cp_rate_down_bps(1, &w->radio, gain),
         .down_runs = runs,
-        .model = cp_air_make(cp_model_bits(p, w), r->band_up_hz / p->segments, power, gain,
-                             r->noise_w_hz),
-        .model_cost = cp_queues_price(s->x.a->queues, w, c, node) * power,
+        .model = air_apart(s, c, slow, model),
     };
+    for (int i = 0; i < p->segments; i++) {
+        double price = cp_queues_price(s->x.a->queues, w, c, p->device[i] + 1);
+        double up_s = cp_air_time_s(air_apart(s, c, i, fwd), now);
+        double model_s = cp_air_time_s(air_apart(s, c, i, model), now);
+        price *= p->power_fwd_w[i + 1];
+        out->up_cost += price * runs * up_s / cp_air_time_s(out->up, now);
+        out->model_cost += price * model_s / cp_air_time_s(out->model, now);
+    }
     cp_cluster_forecast_make(p, c, w, &f);
     out->fixed_s = fmax(0, f.round_s - cp_share_time_s(out, p->uplink_share));
 }
@@ -209,11 +233,29 @@ static cp_err merge(struct slot *s)
     return CP_OK;
 }
 
+/* Whether a plan is one of this world: of its clusters, devices and layers. Not more: who is
+ * present, and what fits, may have changed. */
+static bool belongs_here(const struct cp_plan *p, const struct cp_world *w)
+{
+    bool belongs = p && p->n_clusters == w->n_clusters;
+    for (int c = 0; belongs && c < w->n_clusters; c++) {
+        const struct cp_cluster_plan *k = &p->cluster[c];
+        int layers = k->edge_layers + (k->mode == CP_MODE_PIPELINE ? 0 : k->layers[0]);
+        belongs = k->segments >= 1 && k->segments <= w->cluster[c].n_devices;
+        for (int i = 0; belongs && i < k->segments; i++) {
+            belongs = k->device[i] >= 0 && k->device[i] < w->cluster[c].n_devices;
+            layers += k->mode == CP_MODE_PIPELINE ? k->layers[i] : 0;
+        }
+        belongs = belongs && layers == w->model.layers;
+    }
+    return belongs;
+}
+
 /* Last round's plans are where the search begins. */
 static cp_err start(struct slot *s, bool *known)
 {
     const struct cp_plan *p = s->x.a->incumbent;
-    *known = p && p->n_clusters == s->n;
+    *known = belongs_here(p, s->x.a->world);
     double sum = 0;
     for (int c = 0; *known && c < s->n; c++) {
         CP_TRY(cp_front_add(&s->front[c], s->x.a, c, &p->cluster[c]));
@@ -267,7 +309,7 @@ static bool same_cuts(const struct cp_plan *x, const struct cp_plan *y)
 static cp_err stay(struct slot *s, struct cp_decision *d)
 {
     const struct cp_policy_args *a = s->x.a;
-    if (!a->incumbent || a->incumbent->n_clusters != s->n || same_cuts(a->incumbent, &s->plan)) {
+    if (!belongs_here(a->incumbent, a->world) || same_cuts(a->incumbent, &s->plan)) {
         return CP_OK;
     }
     double v[WEIGHTS + 1], fresh = s->value;
