@@ -263,7 +263,8 @@ static void draw_cut(struct cp_rng *rng, const struct cp_policy_args *a, int clu
     *c = (struct cp_cluster_plan){.micro_batches = cp_draft_micro(a, cluster)};
     c->segments = 1 + (int)cp_rng_below(rng, (uint32_t)most);
     if (a->choose_micro) {
-        c->micro_batches = 1 + (int)cp_rng_below(rng, (uint32_t)a->world->micro_max);
+        c->micro_batches =
+            1 + (int)cp_rng_below(rng, (uint32_t)cp_world_micro_max(a->world, cluster));
     }
     cp_rng_shuffle(rng, device, (size_t)n);
     for (int s = 0; s < c->segments; s++) {

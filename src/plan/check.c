@@ -96,6 +96,11 @@ static cp_err check_slots(const struct cp_cluster_plan *c, const struct cp_clust
         return cp_fail(CP_E_PLAN, "%s: %d micro-batches; 1 to %d are allowed", cl->name, m,
                        w->micro_max);
     }
+    if (cl->micro_limit > 0 && m > cl->micro_limit) {
+        return cp_fail(CP_E_PLAN,
+                       "%s: %d micro-batches a step, but the samples that wait are enough for %d",
+                       cl->name, m, cl->micro_limit);
+    }
     for (int j = 0; j < c->segments + 2; j++) {
         int slots = c->slots[j];
         if (slots < 1 || slots > m) {

@@ -204,7 +204,7 @@ static int micro_starts(const struct search *s, int start[5])
         return 1;
     }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        if (all[i] <= w->micro_max) {
+        if (all[i] <= cp_world_micro_max(w, s->cluster)) {
             start[n++] = all[i];
         }
     }
@@ -241,7 +241,7 @@ static cp_err offer_each_micro(struct search *s, enum cp_order order, struct cp_
 {
     const struct cp_policy_args *a = s->x->a;
     int first = a->choose_micro ? 1 : cp_draft_micro(a, s->cluster);
-    int last = a->choose_micro ? a->world->micro_max : first;
+    int last = a->choose_micro ? cp_world_micro_max(a->world, s->cluster) : first;
     for (int m = first; m <= last; m++) {
         struct cp_cluster_plan trial = plan;
         trial.micro_batches = m;
@@ -339,7 +339,8 @@ static bool repair(const struct search *s, struct cp_cluster_plan *plan)
         plan->upload_format = CP_FORMAT_FP32;
     }
     int micro = a->choose_micro ? plan->micro_batches : cp_draft_micro(a, s->cluster);
-    micro = micro < a->world->micro_max ? micro : a->world->micro_max;
+    int most = cp_world_micro_max(a->world, s->cluster);
+    micro = micro < most ? micro : most;
     bool fresh = micro != plan->micro_batches || o->equal_band || o->max_power;
     plan->micro_batches = micro;
     plan->uplink_share = s->uplink_share;
@@ -431,7 +432,8 @@ static void set_apart_micro(const struct search *s, struct cp_cluster_plan *plan
         a->queues ? a->queues->convergence * cp_cluster_gamma(plan, a->world, s->cluster) : 0;
     plan->micro_batches = 2;
     double slope = cp_solver_value(s->x, s->cluster, s->v, plan) - one + price / 2;
-    plan->micro_batches = cp_micro_best(fmax(slope, 0), price, a->world->micro_max);
+    plan->micro_batches =
+        cp_micro_best(fmax(slope, 0), price, cp_world_micro_max(a->world, s->cluster));
 }
 
 static cp_err offer_apart(struct search *s, enum cp_plan_mode mode, const int *device, int n,

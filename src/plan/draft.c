@@ -52,17 +52,23 @@ int cp_room_layers(struct cp_room *r, int device, int slots)
 
 cp_err cp_draft_present(const struct cp_cluster *cl, int device[CP_DEVICES_MAX], int *n)
 {
-    int count = 0;
+    int count = 0, empty = 0;
     for (int k = 0; k < cl->n_devices; k++) {
         if (cl->device[k].present) {
             device[count++] = k;
+        } else {
+            empty += cl->device[k].absence == CP_ABSENCE_BATTERY;
         }
     }
     if (count == 0) {
+        char why[64] = "";
+        if (empty > 0) {
+            snprintf(why, sizeof why, " (%d under the reserve of the battery)", empty);
+        }
         return cp_fail(CP_E_PLAN,
-                       "%s: none of its %d devices is present: there is nobody to train the "
+                       "%s: none of its %d devices is present%s: there is nobody to train the "
                        "encoder; wait for one or take the cluster out",
-                       cl->name, cl->n_devices);
+                       cl->name, cl->n_devices, why);
     }
     *n = count;
     return CP_OK;
@@ -70,7 +76,9 @@ cp_err cp_draft_present(const struct cp_cluster *cl, int device[CP_DEVICES_MAX],
 
 int cp_draft_micro(const struct cp_policy_args *a, int cluster)
 {
-    return a->micro && !a->choose_micro ? a->micro[cluster] : a->world->micro_ref;
+    int micro = a->micro && !a->choose_micro ? a->micro[cluster] : a->world->micro_ref;
+    int most = cp_world_micro_max(a->world, cluster);
+    return micro < most ? micro : most;
 }
 
 cp_err cp_draft_uniform(const struct cp_world *w, int cluster, struct cp_cluster_plan *c)

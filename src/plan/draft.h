@@ -31,7 +31,7 @@ int cp_room_layers(struct cp_room *r, int device, int slots);
 CP_NODISCARD cp_err cp_draft_present(const struct cp_cluster *cl, int device[CP_DEVICES_MAX],
                                      int *n);
 
-/* M of a cluster where the policy does not choose it. */
+/* M of a cluster where the policy does not choose it: the given one, within the cluster's limit. */
 int cp_draft_micro(const struct cp_policy_args *a, int cluster);
 
 /* The cut of GPipe-uniform: S = min(K present, L), L/S layers each (the first ones one more where

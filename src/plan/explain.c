@@ -193,7 +193,8 @@ static void try_micro_and_order(struct explainer *x)
     for (int change = -1; x->a->choose_micro && change <= 1; change += 2) {
         struct cp_cluster_plan c = *was;
         c.micro_batches += change;
-        if (c.micro_batches >= 1 && c.micro_batches <= x->a->world->micro_max) {
+        if (c.micro_batches >= 1 &&
+            c.micro_batches <= cp_world_micro_max(x->a->world, x->cluster)) {
             try_plan(x, CP_NEIGHBOUR_MICRO, -1, -1, &c, true);
         }
     }

@@ -243,7 +243,7 @@ static bool elsewhere(const struct dual *d)
 {
     bool found = false;
     for (int c = 0; c < d->n; c++) {
-        int looked = d->p ? d->p->cluster[c].micro_batches : d->a->world->micro_ref;
+        int looked = d->p ? d->p->cluster[c].micro_batches : cp_draft_micro(d->a, c);
         found |= d->a->choose_micro && d->value[c].micro != looked;
     }
     return found;

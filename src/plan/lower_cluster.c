@@ -172,7 +172,7 @@ cp_err cp_lower_cluster_init(struct cp_lower_cluster *c, const struct cp_policy_
         }
     }
     c->micro_low = a->choose_micro ? 1 : cp_draft_micro(a, cluster);
-    c->micro_high = a->choose_micro ? w->micro_max : c->micro_low;
+    c->micro_high = a->choose_micro ? cp_world_micro_max(w, cluster) : c->micro_low;
     c->edge_max = c->set.edge_layers ? all - 1 : 0;
     c->serial = cp_draft_orders(a).all == 1;
     c->gpipe = cp_draft_orders(a).n == 1 && a->order == CP_ORDER_GPIPE &&

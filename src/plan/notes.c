@@ -64,6 +64,16 @@ static void note_prices(const struct cp_plan *p, const struct cp_policy_args *a,
     }
 }
 
+static void note_backlog(const struct cp_plan *p, const struct cp_world *w, struct cp_decision *d)
+{
+    for (int c = 0; c < p->n_clusters; c++) {
+        const struct cp_cluster *cl = &w->cluster[c];
+        if (p->cluster[c].micro_batches == cl->micro_limit && cl->micro_limit < w->micro_max) {
+            cp_draft_note(d, "samples that wait in %s", cl->name);
+        }
+    }
+}
+
 static void note_memory(struct cp_solver *x, const struct cp_plan *p, struct cp_decision *d)
 {
     for (int c = 0; c < p->n_clusters; c++) {
@@ -88,5 +98,6 @@ void cp_solver_note(struct cp_solver *x, const struct cp_plan *p, struct cp_deci
 {
     note_slowest(p, x->a->world, d);
     note_prices(p, x->a, d);
+    note_backlog(p, x->a->world, d);
     note_memory(x, p, d);
 }

@@ -91,7 +91,8 @@ const struct cp_policy *cp_policy_find(const char *name);
  *
  * Memory and order: a plan whose order does not fit into memory at its M falls back to the next
  * order that holds fewer micro-batches (gpipe, 1f1b, seq) and says so in d->binding. Without
- * choose_micro M is the given one always: it is the work to be done.
+ * choose_micro M is the given one always, or the cluster's limit where that is less: it is the work
+ * to be done.
  */
 CP_NODISCARD cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_args *a,
                                      struct cp_plan *out, struct cp_decision *d);

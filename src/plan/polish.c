@@ -228,7 +228,7 @@ static void set_micro(struct cp_cluster_plan *c, int micro, int extra)
 static int micro_room(const struct polish *p)
 {
     struct cp_cluster_plan trial = *p->plan;
-    int extra = extra_slots(&trial), m = p->x->a->world->micro_max;
+    int extra = extra_slots(&trial), m = cp_world_micro_max(p->x->a->world, p->cluster);
     for (; m > 1; m--) {
         set_micro(&trial, m, extra);
         if (cp_draft_fits(&trial, p->x->room)) {
@@ -241,7 +241,8 @@ static int micro_room(const struct polish *p)
 static void take_micro(struct polish *p, int micro)
 {
     struct cp_cluster_plan trial = *p->plan;
-    if (micro == trial.micro_batches || micro < 1 || micro > p->x->a->world->micro_max) {
+    if (micro == trial.micro_batches || micro < 1 ||
+        micro > cp_world_micro_max(p->x->a->world, p->cluster)) {
         return;
     }
     bool overlapped = cp_plan_overlaps(&trial);

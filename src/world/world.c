@@ -298,6 +298,12 @@ static cp_err check_common(const struct cp_world *w)
     return CP_OK;
 }
 
+int cp_world_micro_max(const struct cp_world *w, int cluster)
+{
+    int limit = w->cluster[cluster].micro_limit;
+    return limit > 0 ? limit : w->micro_max;
+}
+
 cp_err cp_world_check(const struct cp_world *w)
 {
     if (w->n_clusters < 1 || w->n_clusters > CP_CLUSTERS_MAX || w->model.layers < 1 ||
@@ -320,6 +326,11 @@ cp_err cp_world_check(const struct cp_world *w)
         if (cl->n_devices < 0 || cl->n_devices > CP_DEVICES_MAX) {
             return cp_fail(CP_E_CONFIG, "%s: a cluster has at most %d devices, not %d", cl->name,
                            CP_DEVICES_MAX, cl->n_devices);
+        }
+        if (cl->micro_limit < 0 || cl->micro_limit > w->micro_max) {
+            return cp_fail(CP_E_CONFIG,
+                           "%s: its limit of %d micro-batches is not one: 1 to %d, or 0 for none",
+                           cl->name, cl->micro_limit, w->micro_max);
         }
         CP_TRY(check_number(cl->data_size, NOT_NEGATIVE, cl->name, "", "the size of the data"));
         CP_TRY(check_number(cl->arrivals, NOT_NEGATIVE, cl->name, "", "the samples that arrive"));

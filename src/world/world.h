@@ -59,8 +59,9 @@ struct cp_cluster {
     double data_size;        /* |D_c|, samples */
     double grad_variance;    /* sigma_c^2 per sample, relative to the other clusters'; 0: unknown */
     struct cp_weight weight; /* set by cp_world_weigh() */
-    double arrivals; /* A_c: new samples of this round; in an undisturbed world their mean */
-    double edge_x_m; /* distance of the CU to the base station; devices add their position */
+    double arrivals;     /* A_c: new samples of this round; in an undisturbed world their mean */
+    int32_t micro_limit; /* most micro-batches of a step in this round, by what waits; 0: none */
+    double edge_x_m;     /* distance of the CU to the base station; devices add their position */
     double gain_d2d[CP_DEVICES_MAX + 1][CP_DEVICES_MAX + 1]; /* g, symmetric, of this round */
     double gain_d2e[CP_DEVICES_MAX + 1];
 };
@@ -131,6 +132,9 @@ void cp_world_draw_rates(struct cp_world *w, const struct cp_world *full, double
 /* Sets the weight of every cluster; whoever changes data_size, grad_variance or
  * local_steps calls it again, or cp_world_check refuses the world. */
 void cp_world_weigh(struct cp_world *w);
+
+/* The most micro-batches of a step of the cluster: M_max, or its own limit in this round. */
+int cp_world_micro_max(const struct cp_world *w, int cluster);
 
 /* Proves that planning can begin: sizes in range, every number of a present device finite and of
  * the right sign, gains included. E_CONFIG or E_NONFINITE names cluster, device and quantity. */
