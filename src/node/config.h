@@ -69,6 +69,8 @@ struct cp_config {
         struct cp_conf_cuts cuts;
         double v;
         int batch_mode;
+        const char *figures; /* file of measured figures; NULL: the model's */
+        bool measured;       /* simulate: the planner knows what it has observed, not the truth */
     } plan;
     struct {
         int order;

@@ -1,7 +1,6 @@
 #include "node/job.h"
 
 #include "base/log.h"
-#include "data/hash.h"
 #include "node/job_data.h"
 
 #include <math.h>
@@ -249,7 +248,6 @@ static cp_err check_changes(struct cp_job *job)
 
 static cp_err load_trace(struct cp_job *job, const char *folder)
 {
-    enum { BYTES_MAX = 1 << 30 };
     const struct cp_config *c = job->config;
     if (c->radio.kind != CP_CONFIG_RADIO_TRACE) {
         return CP_OK;
@@ -257,28 +255,28 @@ static cp_err load_trace(struct cp_job *job, const char *folder)
     if (!c->radio.trace) {
         return cp_fail(CP_E_CONFIG, "radio.kind is trace, but radio.trace names no file");
     }
-    struct cp_str path = {0}, bytes = {0};
-    cp_job_path(&path, folder, c->radio.trace);
-    cp_err err = cp_str_check(&path);
-    if (!err) {
-        err = cp_file_read(cp_str_text(&path), BYTES_MAX, &bytes);
-    }
-    if (!err) {
-        err = cp_world_trace_parse(cp_str_text(&path), cp_str_text(&bytes), bytes.len, &job->base,
-                                   &job->trace);
-    }
-    if (!err) {
-        job->data_hash = cp_hash64(cp_str_text(&bytes), bytes.len);
-    }
-    cp_str_fini(&path);
-    cp_str_fini(&bytes);
-    if (!err && c->radio.trace_end == CP_WORLD_TRACE_STOP &&
+    CP_TRY(cp_job_read_trace(job, folder, c->radio.trace, &job->trace));
+    if (c->radio.trace_end == CP_WORLD_TRACE_STOP &&
         c->fed.rounds > cp_world_trace_rounds(job->trace)) {
-        err = cp_fail(CP_E_CONFIG,
-                      "radio.trace: %s has %d rounds, fed.rounds is %lld: ask for fewer, or let "
-                      "radio.trace_end be hold or cycle",
-                      c->radio.trace, cp_world_trace_rounds(job->trace), (long long)c->fed.rounds);
+        return cp_fail(CP_E_CONFIG,
+                       "radio.trace: %s has %d rounds, fed.rounds is %lld: ask for fewer, or let "
+                       "radio.trace_end be hold or cycle",
+                       c->radio.trace, cp_world_trace_rounds(job->trace), (long long)c->fed.rounds);
     }
+    return CP_OK;
+}
+
+/* What was measured takes the place of what is configured. Gains stay 0 in the undisturbed world
+ * where the model is to draw them. */
+static cp_err load_figures(struct cp_job *job, const char *folder)
+{
+    struct cp_world_trace *figures = NULL;
+    if (!job->config->plan.figures) {
+        return CP_OK;
+    }
+    CP_TRY(cp_job_read_trace(job, folder, job->config->plan.figures, &figures));
+    cp_err err = cp_world_trace_apply(figures, CP_WORLD_TRACE_HOLD, &job->base, &job->base);
+    cp_world_trace_free(figures);
     return err;
 }
 
@@ -369,6 +367,7 @@ static cp_err init_world(struct cp_job *job, const char *folder)
     CP_TRY(set_world(job));
     set_model_cost(job);
     cp_world_weigh(&job->base);
+    CP_TRY(load_figures(job, folder));
     CP_TRY(check_control_units(job));
     CP_TRY(cp_cast_init(&job->cast, &job->base, job->shape.layers));
     CP_TRY(check_changes(job));
@@ -392,22 +391,16 @@ cp_err cp_job_init_world(struct cp_job *job, const struct cp_config *config, con
     return err;
 }
 
-/* What only simulated rounds have: real ones train what is there, and nobody knows their charge. */
+/* What only simulated rounds have: real ones train what is there. */
 static void warn_of_simulated(const struct cp_job *job)
 {
-    bool battery = false, arrivals = false;
+    bool arrivals = false;
     for (int c = 0; c < job->base.n_clusters; c++) {
-        const struct cp_cluster *cl = &job->base.cluster[c];
-        arrivals = arrivals || cl->arrivals > 0;
-        for (int k = 0; k < cl->n_devices; k++) {
-            battery = battery || cl->device[k].battery_j > 0;
-        }
+        arrivals = arrivals || job->base.cluster[c].arrivals > 0;
     }
-    if (battery || arrivals) {
-        cp_log(CP_LOG_WARN,
-               "%s%s%s: only simulated rounds take them into account, training does not",
-               battery ? "batteries" : "", battery && arrivals ? " and " : "",
-               arrivals ? "arrivals of samples" : "");
+    if (arrivals) {
+        cp_log(CP_LOG_WARN, "arrivals of samples: only simulated rounds take them into account, "
+                            "training does not");
     }
 }
 
@@ -476,6 +469,22 @@ static void apply_changes(const struct cp_job *job, struct cp_world *w)
     }
 }
 
+/* A link that was measured is what it was, in every round. */
+static void keep_measured(const struct cp_world *base, struct cp_world *w)
+{
+    for (int c = 0; c < w->n_clusters; c++) {
+        const struct cp_cluster *known = &base->cluster[c];
+        struct cp_cluster *cl = &w->cluster[c];
+        for (int i = 0; i <= cl->n_devices; i++) {
+            cl->gain_d2e[i] = known->gain_d2e[i] > 0 ? known->gain_d2e[i] : cl->gain_d2e[i];
+            for (int j = 0; j <= cl->n_devices; j++) {
+                double g = known->gain_d2d[i][j];
+                cl->gain_d2d[i][j] = g > 0 ? g : cl->gain_d2d[i][j];
+            }
+        }
+    }
+}
+
 cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_world *out)
 {
     const struct cp_config *c = job->config;
@@ -490,6 +499,7 @@ cp_err cp_job_world(const struct cp_job *job, int round, bool mean, struct cp_wo
         cp_world_draw_rates(&w, &w, c->radio.availability, job->seed);
     }
     cp_channel_draw(&w, &job->channel, job->seed, mean);
+    keep_measured(&job->base, &w);
     if (!mean && job->trace) { /* what was recorded has the last word */
         cp_err err = cp_world_trace_apply(job->trace, (enum cp_world_trace_end)c->radio.trace_end,
                                           &job->base, &w);

@@ -31,7 +31,9 @@ struct cp_job {
     uint64_t data_hash;  /* of every id and label, and of a trace: a run goes on only with them */
     int32_t *eval_order; /* held-out samples in a fixed random order */
     /* world */
-    struct cp_world base; /* undisturbed: configured rates, everybody present */
+    /* undisturbed: configured or measured rates, everybody present; gains where links were
+     * measured, else 0 */
+    struct cp_world base;
     struct cp_channel channel;
     struct cp_world_trace *trace; /* NULL: the model says all */
     const struct cp_policy *policy;

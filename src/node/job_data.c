@@ -1,4 +1,4 @@
-/* job_data: the texts of a job: where they are, their vocabulary, their shards. */
+/* job_data: the files of a job: its texts, their vocabulary, their shards, and recorded worlds. */
 #include "node/job_data.h"
 
 #include "base/rng.h"
@@ -203,4 +203,26 @@ cp_err cp_job_load_data(struct cp_job *job, const char *folder)
     job->shape.vocab = cp_vocab_size(job->vocab);
     job->shape.classes = job->train_set->n_classes;
     return CP_OK;
+}
+
+cp_err cp_job_read_trace(struct cp_job *job, const char *folder, const char *file,
+                         struct cp_world_trace **out)
+{
+    enum { BYTES_MAX = 1 << 30 };
+    struct cp_str path = {0}, bytes = {0};
+    cp_job_path(&path, folder, file);
+    cp_err err = cp_str_check(&path);
+    if (!err) {
+        err = cp_file_read(cp_str_text(&path), BYTES_MAX, &bytes);
+    }
+    if (!err) {
+        err = cp_world_trace_parse(cp_str_text(&path), cp_str_text(&bytes), bytes.len, &job->base,
+                                   out);
+    }
+    if (!err) {
+        job->data_hash = job->data_hash * 31 + cp_hash64(cp_str_text(&bytes), bytes.len);
+    }
+    cp_str_fini(&path);
+    cp_str_fini(&bytes);
+    return err;
 }

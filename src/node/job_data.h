@@ -1,4 +1,4 @@
-/* job_data: the parts of cp_job_init() that read and divide texts. */
+/* job_data: the parts of cp_job_init() that read files, and divide texts. */
 #ifndef CP_NODE_JOB_DATA_H
 #define CP_NODE_JOB_DATA_H
 
@@ -15,5 +15,9 @@ CP_NODISCARD cp_err cp_job_tokenize(struct cp_job *job);
 
 /* Which cluster owns which sample, and the order of evaluation. The clusters are known by now. */
 CP_NODISCARD cp_err cp_job_draw_shards(struct cp_job *job);
+
+/* A world's trace; its bytes are part of the data. The clusters are known by now. */
+CP_NODISCARD cp_err cp_job_read_trace(struct cp_job *job, const char *folder, const char *file,
+                                      struct cp_world_trace **out);
 
 #endif

@@ -26,9 +26,6 @@ static const double MAD_TO_SIGMA = 1.4826, MEAN_DISTANCE_TO_SIGMA = 1.2533; /* o
  * good ones: it begins wide and narrows. */
 static const double WIDE = 2;
 
-/* More bits per second and hertz than this are not told apart: SNR^2 must stay finite. */
-static const double EFFICIENCY_MAX = 256;
-
 struct stat {
     double log_value, spread, last; /* last: the newest observation's logarithm */
     double first[FIRST];
@@ -231,21 +228,15 @@ bool cp_estimate_memory(struct cp_estimate *e, int32_t round, int cluster, int n
     return take_node(e, round, CP_FIGURE_MEMORY, cluster, node, free_bytes);
 }
 
-/* g with r = x W log2(1 + p g / (x W N_0)). */
-static double gain_of(const struct cp_link_sample *s, double band_hz, double noise_w_hz)
-{
-    double band = s->share * band_hz;
-    double efficiency = fmin(s->bits / s->time_s / band, EFFICIENCY_MAX);
-    return band * noise_w_hz * expm1(efficiency * M_LN2) / s->power_w;
-}
-
 static bool take_link(struct cp_estimate *e, int32_t round, struct cp_figure_id id, double band_hz,
                       double noise_w_hz, const struct cp_link_sample *s)
 {
     struct link *link = link_at(e, id);
     if (!is_positive(s->bits) || !is_positive(s->time_s) || !is_positive(s->power_w) ||
         !(s->share > 0 && s->share <= 1) ||
-        !take(e, &link->gain, id.kind, gain_of(s, band_hz, noise_w_hz), round)) {
+        !take(e, &link->gain, id.kind,
+              cp_rate_gain(s->bits / s->time_s, s->share, band_hz, s->power_w, noise_w_hz),
+              round)) {
         return false;
     }
     link->share = s->share;

@@ -106,6 +106,15 @@ double cp_rate_bps(double share, double band_hz, double power_w, double gain, do
     return band * log1p(finite_snr(power_w * gain / (band * noise_w_hz))) / M_LN2;
 }
 
+double cp_rate_gain(double rate_bps, double share, double band_hz, double power_w,
+                    double noise_w_hz)
+{
+    const double most = 256; /* bit/s and Hz: the square of this SNR is still finite */
+    double band = share * band_hz;
+    double efficiency = fmin(rate_bps / band, most);
+    return band * noise_w_hz * expm1(efficiency * M_LN2) / power_w;
+}
+
 double cp_rate_down_bps(double share, const struct cp_radio *r, double gain)
 {
     double snr = r->power_bs_w * gain / (r->band_down_hz * r->noise_w_hz);

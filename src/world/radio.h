@@ -27,6 +27,11 @@ void cp_channel_draw(struct cp_world *w, const struct cp_channel *ch, uint64_t s
 /* r(x, p) = x W log2(1 + p g / (x W N_0)) in bit/s; 0 where x or p is 0. */
 double cp_rate_bps(double share, double band_hz, double power_w, double gain, double noise_w_hz);
 
+/* Its inverse: the g that gives this rate, whatever carried the bits; x, W, p > 0. Above 256 bit/s
+ * and Hz rates are not told apart, so that gains stay finite. */
+double cp_rate_gain(double rate_bps, double share, double band_hz, double power_w,
+                    double noise_w_hz);
+
 /* Downlink of cluster c at constant power density: y W_L log2(1 + P_BS g / (W_L N_0)). */
 double cp_rate_down_bps(double share, const struct cp_radio *r, double gain);
 

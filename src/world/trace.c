@@ -4,6 +4,10 @@
  * order of their rounds, and a thing's value in a round is found by bisection. `rate_flops` and
  * `rate_factor` are two ways to speak of one thing: the newer row counts.
  *
+ * A file without the column round says what holds always: its rows count from round 1. Measured
+ * figures are such files, and links are told by their rates there, since nobody measures a gain:
+ * `rate_d2d_bps` is another way to speak of `gain_d2d`.
+ *
  * The reader is strict, because a trace that is half understood gives a plausible wrong world. It
  * knows no quotes: no name that a world can have needs them.
  */
@@ -12,6 +16,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include "world/radio.h"
 
 #include <assert.h>
 #include <math.h>
@@ -22,6 +27,7 @@
 
 enum { COLUMNS = 5, FIELD_MAX = 2 * CP_WORLD_NAME };
 static const char HEADER[] = "round,cluster,node,quantity,value";
+static const char STEADY_HEADER[] = "cluster,node,quantity,value";
 
 /* --- quantities ------------------------------------------------------------------------------ */
 
@@ -34,9 +40,21 @@ static const char *const SUBJECTS[] = {
 };
 
 /* Kinds of things; two quantities may speak of one. */
-enum thing { GAIN_D2D, GAIN_D2E, RATE, PRESENT, HARVEST, ARRIVALS };
+enum thing { GAIN_D2D, GAIN_D2E, RATE, PRESENT, HARVEST, ARRIVALS, ENERGY, MEMORY };
 
-enum quantity { Q_GAIN_D2D, Q_GAIN_D2E, Q_RATE, Q_FACTOR, Q_PRESENT, Q_HARVEST, Q_ARRIVALS };
+enum quantity {
+    Q_GAIN_D2D,
+    Q_GAIN_D2E,
+    Q_RATE_D2D,
+    Q_RATE_D2E,
+    Q_RATE,
+    Q_FACTOR,
+    Q_ENERGY,
+    Q_MEMORY,
+    Q_PRESENT,
+    Q_HARVEST,
+    Q_ARRIVALS
+};
 
 static const char GAINS[] = "a factor of power, 1e-30 to 1 (from dB: 10^(dB/10)); a device that "
                             "cannot be reached has present 0";
@@ -50,6 +68,10 @@ static const struct {
 } QUANTITIES[] = {
     [Q_GAIN_D2D] = {"gain_d2d", GAIN_D2D, PAIR, 1e-30, 1, GAINS},
     [Q_GAIN_D2E] = {"gain_d2e", GAIN_D2E, NODE, 1e-30, 1, GAINS},
+    [Q_RATE_D2D] = {"rate_d2d_bps", GAIN_D2D, PAIR, 1, 1e13, "bit/s, 1 to 1e13"},
+    [Q_RATE_D2E] = {"rate_d2e_bps", GAIN_D2E, NODE, 1, 1e13, "bit/s, 1 to 1e13"},
+    [Q_ENERGY] = {"energy_j_flop", ENERGY, NODE, 0, 1e-3, "J/FLOP, 0 to 1e-3"},
+    [Q_MEMORY] = {"mem_bytes", MEMORY, NODE, 1, 0x1p53, "bytes, 1 to 9e15"},
     [Q_RATE] = {"rate_flops", RATE, NODE, 1e6, 1e18, "FLOP/s, 1e6 to 1e18"},
     [Q_FACTOR] = {"rate_factor", RATE, NODE, 1e-6, 1e6,
                   "a multiple of the configured rate, 1e-6 to 1e6; a device that stands still has "
@@ -105,6 +127,7 @@ struct reader {
     const char *name;
     int64_t line;
     const struct cp_world *names;
+    int columns;  /* 0: the header is to come */
     int *by_name; /* clusters in the order of their names */
     int cluster;  /* of the last row */
     struct cp_world_trace *trace;
@@ -237,8 +260,9 @@ static cp_err find_quantity(const struct reader *r, const char *name, int *quant
     }
     const char *near = cp_nearest(name, names, N_QUANTITIES);
     return fail_row(r,
-                    "there is no quantity '%s'%s%s%s; there are gain_d2d, gain_d2e, rate_flops, "
-                    "rate_factor, present, harvest_w and arrivals",
+                    "there is no quantity '%s'%s%s%s; there are gain_d2d, gain_d2e, rate_d2d_bps, "
+                    "rate_d2e_bps, rate_flops, rate_factor, energy_j_flop, mem_bytes, present, "
+                    "harvest_w and arrivals",
                     name, near ? ", did you mean '" : "", near ? near : "", near ? "'" : "");
 }
 
@@ -298,11 +322,16 @@ static cp_err add_row(struct cp_world_trace *t, struct row row)
     return CP_OK;
 }
 
+static const char *header_of(int columns)
+{
+    return columns == COLUMNS ? HEADER : STEADY_HEADER;
+}
+
 /* The line without blanks around its fields; no field of a good trace is longer than FIELD_MAX. */
 static cp_err split(const struct reader *r, const char *p, size_t len,
                     char field[COLUMNS][FIELD_MAX])
 {
-    int n = 0;
+    int n = 0, columns = r->columns > 0 ? r->columns : COLUMNS;
     for (const char *end = p + len;; n++) {
         const char *comma = memchr(p, ',', (size_t)(end - p));
         const char *stop = comma ? comma : end;
@@ -311,8 +340,9 @@ static cp_err split(const struct reader *r, const char *p, size_t len,
         }
         for (; q > p && (q[-1] == ' ' || q[-1] == '\t'); q--) {
         }
-        if (n == COLUMNS) {
-            return fail_row(r, "there are more than %d columns; they are %s", COLUMNS, HEADER);
+        if (n == columns) {
+            return fail_row(r, "there are more than %d columns; they are %s", columns,
+                            header_of(columns));
         }
         for (const char *c = p; c < q; c++) {
             if ((unsigned char)*c < 0x20 || *c == 0x7f || *c == '"') {
@@ -333,37 +363,46 @@ static cp_err split(const struct reader *r, const char *p, size_t len,
         }
         p = comma + 1;
     }
-    if (n != COLUMNS - 1) {
-        return fail_row(r, "there are %d columns instead of %d; they are %s", n + 1, COLUMNS,
-                        HEADER);
+    if (n != columns - 1 && r->columns > 0) {
+        return fail_row(r, "there are %d columns instead of %d; they are %s", n + 1, columns,
+                        header_of(columns));
     }
     return CP_OK;
 }
 
-static cp_err read_header(const struct reader *r, char field[COLUMNS][FIELD_MAX])
+static cp_err read_header(struct reader *r, char field[COLUMNS][FIELD_MAX])
 {
-    char line[COLUMNS * FIELD_MAX + COLUMNS];
-    snprintf(line, sizeof line, "%s,%s,%s,%s,%s", field[0], field[1], field[2], field[3], field[4]);
-    if (strcmp(line, HEADER) != 0) {
-        return fail_row(r, "the header is '%.80s'; it must be %s", line, HEADER);
+    char line[COLUMNS * FIELD_MAX + COLUMNS] = "";
+    size_t n = 0;
+    for (int i = 0; i < COLUMNS && (i < COLUMNS - 1 || field[i][0]); i++) {
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%s", i ? "," : "", field[i]);
+    }
+    for (r->columns = COLUMNS; strcmp(line, header_of(r->columns)) != 0; r->columns--) {
+        if (r->columns < COLUMNS) {
+            return fail_row(r, "the header is '%.80s'; it must be %s, or %s for what holds always",
+                            line, HEADER, STEADY_HEADER);
+        }
     }
     return CP_OK;
 }
 
-static cp_err read_line(struct reader *r, const char *p, size_t len, bool header)
+static cp_err read_line(struct reader *r, const char *p, size_t len)
 {
-    char field[COLUMNS][FIELD_MAX];
-    struct row row = {.line = r->line};
+    char field[COLUMNS][FIELD_MAX] = {{0}};
+    struct row row = {.line = r->line, .round = 1};
     int quantity = 0;
     CP_TRY(split(r, p, len, field));
-    if (header) {
+    if (r->columns == 0) {
         return read_header(r, field);
     }
-    CP_TRY(read_round(r, field[0], &row.round));
-    CP_TRY(find_cluster(r, field[1]));
-    CP_TRY(find_quantity(r, field[3], &quantity));
-    CP_TRY(find_subject(r, field[2], quantity, &row.key));
-    CP_TRY(read_value(r, field[4], quantity, &row.value));
+    int at = r->columns == COLUMNS;
+    if (at) {
+        CP_TRY(read_round(r, field[0], &row.round));
+    }
+    CP_TRY(find_cluster(r, field[at]));
+    CP_TRY(find_quantity(r, field[at + 2], &quantity));
+    CP_TRY(find_subject(r, field[at + 1], quantity, &row.key));
+    CP_TRY(read_value(r, field[at + 3], quantity, &row.value));
     row.quantity = (uint8_t)quantity;
     return add_row(r->trace, row);
 }
@@ -371,7 +410,6 @@ static cp_err read_line(struct reader *r, const char *p, size_t len, bool header
 /* Lines that are empty or begin with # do not count. */
 static cp_err read_lines(struct reader *r, const char *p, const char *end)
 {
-    bool header = true;
     if (end - p >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) {
         p += 3;
     }
@@ -383,8 +421,7 @@ static cp_err read_lines(struct reader *r, const char *p, const char *end)
         }
         r->line++;
         if (len > 0 && *p != '#') {
-            CP_TRY(read_line(r, p, len, header));
-            header = false;
+            CP_TRY(read_line(r, p, len));
         }
         p = feed ? feed + 1 : end;
     }
@@ -505,12 +542,27 @@ static void set_value(const struct row *row, const struct cp_world *full, struct
     /* A quantity of one node has it as its peer: key_of() puts the smaller number first. */
     struct cp_device *d = b == 0 ? &cl->cu : &cl->device[b - 1];
     double rate = b == 0 ? whole->cu.rate_flops : whole->device[b - 1].rate_flops;
+    const struct cp_radio *radio = &w->radio;
     switch ((enum quantity)row->quantity) {
     case Q_GAIN_D2D:
         cl->gain_d2d[a][b] = cl->gain_d2d[b][a] = row->value;
         break;
     case Q_GAIN_D2E:
         cl->gain_d2e[b] = row->value;
+        break;
+    case Q_RATE_D2D:
+        cl->gain_d2d[a][b] = cl->gain_d2d[b][a] =
+            cp_rate_gain(row->value, 1, radio->band_d2d_hz, d->power_d2d_w, radio->noise_w_hz);
+        break;
+    case Q_RATE_D2E:
+        cl->gain_d2e[b] =
+            cp_rate_gain(row->value, 1, radio->band_up_hz, d->power_d2e_w, radio->noise_w_hz);
+        break;
+    case Q_ENERGY:
+        d->energy_j_flop = row->value;
+        break;
+    case Q_MEMORY:
+        d->mem_bytes = (size_t)row->value;
         break;
     case Q_RATE:
         d->rate_flops = row->value;
@@ -529,6 +581,17 @@ static void set_value(const struct row *row, const struct cp_world *full, struct
         cl->arrivals = row->value;
         break;
     }
+}
+
+bool cp_world_trace_has_arrivals(const struct cp_world_trace *t, int cluster)
+{
+    for (size_t i = 0; i < t->n_things; i++) {
+        const struct row *row = &t->row[t->first[i]];
+        if (key_cluster(row->key) == cluster && row->quantity == Q_ARRIVALS) {
+            return true;
+        }
+    }
+    return false;
 }
 
 cp_err cp_world_trace_apply(const struct cp_world_trace *t, enum cp_world_trace_end end,

@@ -7,7 +7,8 @@
  *
  * A row says the value of one thing from its round on, until the next row of the same thing. An
  * empty value takes back what was said: the thing has the model's value again. What no row
- * mentions keeps the model's value, so a trace may be as partial as the measurement was.
+ * mentions keeps the model's value, so a trace may be as partial as the measurement was. Without
+ * the column round a row holds in every round: so are figures written that were measured.
  */
 #ifndef CP_WORLD_TRACE_H
 #define CP_WORLD_TRACE_H
@@ -28,6 +29,9 @@ void cp_world_trace_free(struct cp_world_trace *t);
 
 /* The last round that a row names, counted from 1: as many rounds as the trace speaks of. */
 int32_t cp_world_trace_rounds(const struct cp_world_trace *t);
+
+/* Whether some row, of any round, is about samples that come to the cluster. */
+bool cp_world_trace_has_arrivals(const struct cp_world_trace *t, int cluster);
 
 /*
  * Overwrites in w what the trace says about w->round (which counts from 0); rate_factor is of the

@@ -127,6 +127,67 @@ static void what_is_refused(void **state)
     kit_close(&k);
 }
 
+static void write_figures(const char *text)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/f.csv", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "cluster,node,quantity,value\n%s", text);
+    fclose(f);
+}
+
+/* What was measured takes the place of what is configured: under fading, on mean channels, and
+ * below what a script and a trace say. */
+static void figures_replace_the_model(void **state)
+{
+    (void)state;
+    struct kit k, plain;
+    struct cp_world w, mean;
+    const char *const args[] = {"radio.kind=rayleigh", "plan.figures=f.csv",
+                                "changes=[{round: 2, node: c1.d1, kind: rate, factor: 0.5}]", NULL};
+    write_figures("c1,d1,rate_flops,8e9\nc1,d2/d3,gain_d2d,2e-9\nc1,cu,rate_d2e_bps,5e6\n"
+                  "c1,d3,mem_bytes,99000000\nc1,d3,energy_j_flop,7e-12\n");
+    opened(&plain, (const char *const[]){"radio.kind=rayleigh", NULL});
+    opened(&k, args);
+    assert_true(k.job.data_hash != plain.job.data_hash);
+    assert_int_equal(cp_job_world(&k.job, 0, true, &mean), CP_OK);
+    for (int round = 1; round <= 3; round++) {
+        struct cp_world model;
+        assert_int_equal(cp_job_world(&k.job, round - 1, false, &w), CP_OK);
+        assert_int_equal(cp_job_world(&plain.job, round - 1, false, &model), CP_OK);
+        const struct cp_cluster *cl = &w.cluster[0], *x = &mean.cluster[0];
+        assert_true(cl->device[0].rate_flops == (round < 2 ? 8e9 : 4e9));
+        assert_true(cl->gain_d2d[2][3] == 2e-9 && cl->gain_d2d[3][2] == 2e-9);
+        assert_true(x->gain_d2d[2][3] == 2e-9 && x->device[0].rate_flops == 8e9);
+        assert_true(cl->gain_d2e[0] == x->gain_d2e[0]);
+        double rate = cp_rate_bps(1, w.radio.band_up_hz, cl->cu.power_d2e_w, cl->gain_d2e[0],
+                                  w.radio.noise_w_hz);
+        assert_true(fabs(rate / 5e6 - 1) < 1e-12);
+        assert_true(cl->device[2].mem_bytes == 99000000 && cl->device[2].energy_j_flop == 7e-12);
+        assert_true(cl->gain_d2d[0][1] == model.cluster[0].gain_d2d[0][1]); /* not measured */
+        assert_true(cl->device[1].rate_flops == model.cluster[0].device[1].rate_flops);
+        assert_int_equal(cp_world_check(&w), CP_OK);
+        cp_world_fini(&w);
+        cp_world_fini(&model);
+    }
+    cp_world_fini(&mean);
+    kit_close(&k);
+    kit_close(&plain);
+    write_trace("1,c1,d1,rate_factor,0.25\n"); /* of what was measured */
+    opened(&k, (const char *const[]){"plan.figures=f.csv", NULL});
+    assert_int_equal(cp_job_world(&k.job, 0, false, &w), CP_OK);
+    assert_true(w.cluster[0].device[0].rate_flops == 2e9);
+    cp_world_fini(&w);
+    kit_close(&k);
+    write_figures("c1,d9,rate_flops,8e9\n");
+    refused((const char *const[]){"plan.figures=f.csv", NULL}, CP_E_DATA,
+            "f.csv:2: the cluster c1 has no node 'd9'");
+    write_figures("c1,cu,mem_bytes,9\n");
+    refused((const char *const[]){"plan.figures=f.csv", NULL}, CP_E_PLAN, "c1.cu: the embedding");
+    refused((const char *const[]){"plan.figures=none.csv", NULL}, CP_E_IO, "none.csv");
+}
+
 /* Another trace is another run: a checkpoint knows it by the hash of its data. */
 static void a_trace_is_part_of_the_data(void **state)
 {
@@ -244,9 +305,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_has_the_last_word), cmocka_unit_test(the_end_of_a_trace),
-        cmocka_unit_test(what_is_refused),           cmocka_unit_test(a_trace_is_part_of_the_data),
-        cmocka_unit_test(bad_worlds_are_named),      cmocka_unit_test(a_run_over_a_trace),
+        cmocka_unit_test(figures_replace_the_model),   cmocka_unit_test(a_trace_has_the_last_word),
+        cmocka_unit_test(the_end_of_a_trace),          cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(a_trace_is_part_of_the_data), cmocka_unit_test(bad_worlds_are_named),
+        cmocka_unit_test(a_run_over_a_trace),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -57,6 +57,10 @@ static void rate_shape(void **state)
         assert_true(fabs((low - 2 * mid + high) / (h * h) - second) <=
                     1e-4 * fabs(second) + rounding);
     }
+    assert_true(
+        fabs(cp_rate_gain(cp_rate_bps(0.3, 1e6, 2, 1e-9, 1e-20), 0.3, 1e6, 2, 1e-20) / 1e-9 - 1) <
+        1e-12);
+    assert_true(isfinite(cp_rate_gain(1e300, 1e-3, 1e3, 1e-3, 1e-20)));
     assert_true(cp_rate_bps(0, 1e6, 1, 1e-9, 1e-20) == 0);
     assert_true(cp_rate_bps(1, 1e6, 0, 1e-9, 1e-20) == 0);
     assert_true(cp_rate_bps(1, 1e6, 1, 0, 1e-20) == 0);

@@ -90,6 +90,46 @@ static void every_quantity(void **state)
     cp_world_fini(&base);
 }
 
+/* Measured figures: without rounds, links by their rates. */
+static void figures_hold_always(void **state)
+{
+    (void)state;
+    struct cp_world base, w = {0};
+    make(&base);
+    struct cp_world_trace *t = parse(&base, "cluster, node ,quantity,value\n"
+                                            "c1,d1/cu,rate_d2d_bps,3e7\n"
+                                            "c1,d2/d3,rate_d2d_bps,1\n"
+                                            "c2,d3,rate_d2e_bps,2e6\n"
+                                            "c2,cu,rate_d2e_bps,1e13\n"
+                                            "c1,d2,energy_j_flop,3e-11\n"
+                                            "c1,d2,mem_bytes,123456789\n"
+                                            "c1,d2,rate_flops,7e9\n");
+    assert_int_equal(cp_world_trace_rounds(t), 1);
+    for (int32_t round = 1; round <= 9; round += 8) {
+        at(t, CP_WORLD_TRACE_HOLD, &base, round, &w);
+        const struct cp_cluster *a = &w.cluster[0], *b = &w.cluster[1];
+        const struct cp_radio *r = &w.radio;
+        double near = cp_rate_bps(1, r->band_d2d_hz, a->device[0].power_d2d_w, a->gain_d2d[1][0],
+                                  r->noise_w_hz);
+        double slow = cp_rate_bps(1, r->band_d2d_hz, a->device[0].power_d2d_w, a->gain_d2d[2][3],
+                                  r->noise_w_hz);
+        double far =
+            cp_rate_bps(1, r->band_up_hz, b->device[2].power_d2e_w, b->gain_d2e[3], r->noise_w_hz);
+        assert_true(fabs(near / 3e7 - 1) < 1e-12 && fabs(slow - 1) < 1e-12);
+        assert_true(fabs(far / 2e6 - 1) < 1e-12 && isfinite(b->gain_d2e[0]));
+        assert_true(a->gain_d2d[0][1] == a->gain_d2d[1][0]);
+        assert_true(a->device[1].energy_j_flop == 3e-11 && a->device[1].mem_bytes == 123456789);
+        assert_true(a->device[1].rate_flops == 7e9);
+        assert_true(a->gain_d2e[1] == base.cluster[0].gain_d2e[1]);
+    }
+    cp_world_trace_free(t);
+    t = parse(&base, HEAD "1,c1,d1,present,0\n4,c2,,arrivals,5\n5,c2,,arrivals,\n");
+    assert_true(!cp_world_trace_has_arrivals(t, 0) && cp_world_trace_has_arrivals(t, 1));
+    cp_world_trace_free(t);
+    cp_world_fini(&w);
+    cp_world_fini(&base);
+}
+
 static void values_hold_until_the_next_row(void **state)
 {
     (void)state;
@@ -156,6 +196,8 @@ static void after_the_end(void **state)
     cp_world_fini(&base);
 }
 
+#define STEADY "cluster,node,quantity,value\n"
+
 static const struct {
     const char *text, *says;
 } BAD[] = {
@@ -167,6 +209,19 @@ static const struct {
     {HEAD "1,c1,d1,present\n", "t.csv:2: there are 4 columns instead of 5"},
     {HEAD "1,c1,d1,present,0,\n", "t.csv:2: there are more than 5 columns"},
     {HEAD "   \n", "t.csv:2: there are 1 columns"},
+    {STEADY, "t.csv: the trace has no rows"},
+    {STEADY "1,c1,d1,present,0\n", "t.csv:2: there are more than 4 columns; they are cluster,node"},
+    {STEADY "c1,d1,present\n", "t.csv:2: there are 3 columns instead of 4; they are cluster,node"},
+    {STEADY "c1,d1,present,0\nc1,d1,present,1\n", "t.csv:3: line 2 says this of round 1 already"},
+    {STEADY "c1,d1,rate_flops,1e9\nround,cluster,node,quantity,value\n", "more than 4 columns"},
+    {"cluster,node,quantity\n", "it must be round,cluster,node,quantity,value, or cluster,node,qu"},
+    {"cluster,node,quantity,value,x\n", "t.csv:1: the header is 'cluster,node,quantity,value,x'"},
+    {HEAD "1,c2,d1,energy_j_flop,1\n", "'1' is out of range; allowed: J/FLOP, 0 to 1e-3"},
+    {HEAD "1,c2,d1,mem_bytes,0\n", "'0' is out of range; allowed: bytes, 1 to 9e15"},
+    {HEAD "1,c2,d1/d2,rate_d2d_bps,0\n", "'0' is out of range; allowed: bit/s, 1 to 1e13"},
+    {HEAD "1,c2,d1,rate_d2d_bps,5\n", "rate_d2d_bps is of two nodes"},
+    {HEAD "1,c2,d1/d2,rate_d2e_bps,5\n", "rate_d2e_bps is of a device or cu"},
+    {HEAD "1,c2,d1/d2,rate_d2d_bps,5\n1,c2,d2/d1,gain_d2d,1e-9\n", "t.csv:3: line 2 says this"},
     {HEAD "1,c3x,d1,present,0\n", "t.csv:2: there is no cluster 'c3x'; did you mean 'c1'?"},
     {HEAD "1,c2,dd1,present,0\n", "the cluster c2 has no node 'dd1'; did you mean 'd1'?"},
     {HEAD "1,c2,laptop,present,0\n", "has no node 'laptop'; did you mean 'd1'?"},
@@ -301,9 +356,13 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_quantity), cmocka_unit_test(values_hold_until_the_next_row),
-        cmocka_unit_test(after_the_end),  cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(equals_a_table), cmocka_unit_test(no_memory),
+        cmocka_unit_test(figures_hold_always),
+        cmocka_unit_test(every_quantity),
+        cmocka_unit_test(values_hold_until_the_next_row),
+        cmocka_unit_test(after_the_end),
+        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(equals_a_table),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
