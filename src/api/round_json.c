@@ -207,6 +207,7 @@ json_t *cp_round_json(const struct cp_job *job, const struct cp_round_report *r,
     json_object_set_new(j, "moves", moves);
     json_object_set_new(j, "kept", json_boolean(r->kept));
     json_object_set_new(j, "note", json_string(r->note));
+    cp_api_real(j, "wait_s", r->wait_s);
     json_object_set_new(j, "binding", json_string(r->decision->binding));
     cp_api_real(j, "objective", r->decision->objective);
     cp_api_real(j, "solve_ms", r->decision->solve_ms);

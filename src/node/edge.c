@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "node/bound.h"
 #include "node/talk.h"
+#include "world/battery.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +66,10 @@ cp_err cp_edge_init(struct cp_edge *e, const struct cp_job *job, struct cp_net *
         cp_constants_init(&e->constants, &job->shape, job->cast.n_clusters, job->cast.max_replicas),
         fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->cursor, &e->cursor), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, clusters, sizeof *e->charge_j, &e->charge_j), fail);
+    for (size_t c = 0; c < clusters; c++) {
+        cp_battery_fill(&job->base.cluster[c], e->charge_j[c]);
+    }
     CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->replica, &e->replica), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, replicas, sizeof *e->done, &e->done), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, steps, sizeof *e->sums, &e->sums), fail);
@@ -96,6 +102,7 @@ void cp_edge_fini(struct cp_edge *e)
     cp_fedavg_fini(&e->avg);
     cp_constants_fini(&e->constants);
     cp_mem_free(e->cursor);
+    cp_mem_free(e->charge_j);
     cp_mem_free(e->replica);
     cp_mem_free(e->done);
     cp_mem_free(e->sums);
@@ -215,23 +222,73 @@ static cp_err regroup(struct cp_edge *e, const struct cp_plan *next)
     return err;
 }
 
-/* The world of a round, with what is known of the noise of gradients. */
+/* The world of a round, with what is known of the noise of gradients, and without devices whose
+ * battery is empty. */
 static cp_err make_world(const struct cp_edge *e, int round, struct cp_world *w)
 {
     CP_TRY(cp_job_world(e->job, round, false, w));
     for (int c = 0; c < w->n_clusters; c++) {
         w->cluster[c].grad_variance = cp_constants_variance(&e->constants, c);
+        cp_battery_apply(&w->cluster[c], e->charge_j[c]);
     }
     cp_world_weigh(w);
     return CP_OK;
+}
+
+/* Seconds until the next device that is away for its battery is back; infinite: none charges. A
+ * hair more, so that it is. */
+static double until_charged_s(const struct cp_edge *e, const struct cp_world *w)
+{
+    double least = INFINITY;
+    for (int c = 0; c < w->n_clusters; c++) {
+        for (int k = 0; k < w->cluster[c].n_devices; k++) {
+            const struct cp_device *d = &w->cluster[c].device[k];
+            if (!d->present && d->absence == CP_ABSENCE_BATTERY && d->harvest_w > 0) {
+                double lacks_j = d->battery_reserve_j - e->charge_j[c][k];
+                least = fmin(least, lacks_j / d->harvest_w * (1 + 1e-9));
+            }
+        }
+    }
+    return least;
+}
+
+static void charge(struct cp_edge *e, const struct cp_world *w, double time_s)
+{
+    static const double NOTHING[CP_DEVICES_MAX + 1];
+    for (int c = 0; c < w->n_clusters; c++) {
+        cp_battery_advance(&w->cluster[c], NOTHING, time_s, e->charge_j[c]);
+    }
+    e->wait_s += time_s;
+}
+
+/* World and plan of a round. Each wait brings a device back, so there is an end. */
+static cp_err decide_or_wait(struct cp_edge *e, int round, struct cp_world *w, struct cp_plan *plan)
+{
+    e->wait_s = 0;
+    CP_TRY(make_world(e, round, w));
+    cp_err err = decide_or_keep(e, w, plan);
+    while (err == CP_E_PLAN) {
+        double time_s = until_charged_s(e, w);
+        if (!(e->wait_s + time_s <= CP_ROUND_MOST_S)) {
+            return err;
+        }
+        charge(e, w, time_s);
+        cp_world_fini(w);
+        CP_TRY(make_world(e, round, w));
+        err = decide_or_keep(e, w, plan);
+    }
+    if (!err && e->wait_s > 0) {
+        cp_log(CP_LOG_WARN, "round %d waited %.3g s (modelled) for batteries to charge", round + 1,
+               e->wait_s);
+    }
+    return err;
 }
 
 static cp_err decide(struct cp_edge *e, int round)
 {
     struct cp_world w = {0};
     struct cp_plan plan = {0};
-    CP_TRY(make_world(e, round, &w));
-    cp_err err = decide_or_keep(e, &w, &plan);
+    cp_err err = decide_or_wait(e, round, &w, &plan);
     if (!err && e->plan.n_clusters) {
         err = regroup(e, &plan);
     }
@@ -264,6 +321,10 @@ static cp_err account(struct cp_edge *e, struct cp_sim_round *sim)
     int moves = keep ? e->n_moves : 0;
     CP_TRY(cp_forecast_make(&e->plan, &e->world, e->move, moves, &f));
     cp_job_queues_advance(e->job, &e->queues, &e->world, &f);
+    for (int c = 0; c < e->world.n_clusters; c++) {
+        cp_battery_advance(&e->world.cluster[c], f.cluster[c].energy_j, f.latency_s,
+                           e->charge_j[c]);
+    }
     cp_forecast_fini(&f);
     return cp_sim_round(&e->plan, &e->world, e->move, moves, sim);
 }
@@ -278,6 +339,7 @@ struct finished {
     struct cp_move *move;
     int n_moves;
     bool kept;
+    double wait_s;
     char note[sizeof(((struct cp_edge *)0)->note)];
     double train_loss;
     int64_t samples;
@@ -316,6 +378,7 @@ static cp_err finish_training(struct cp_edge *e, int round, struct finished *f)
     f->n_moves = e->n_moves;
     f->decision = e->decision;
     f->kept = e->kept;
+    f->wait_s = e->wait_s;
     memcpy(f->note, e->note, sizeof f->note);
     struct cp_edge_sums all = cp_talk_sums(e);
     f->train_loss = all.labelled ? all.loss_sum / (double)all.labelled : 0;
@@ -342,6 +405,7 @@ static cp_err report(struct cp_edge *e, int round, const struct finished *f,
         .n_moves = f->n_moves,
         .kept = f->kept,
         .note = f->note,
+        .wait_s = f->wait_s,
         .constants = &e->constants,
         .bound = f->bounded ? &f->bound : NULL,
         .bound_note = f->bound_note,

@@ -4,7 +4,11 @@
  *
  * Weights are scattered along the *new* plan, so they never move on their own; only the state of
  * the optimizer goes from owner to owner (pipe/migrate.c). The plan that trained round r is decided
- * from the world of round r; queues advance with what round r really cost under the model.
+ * from the world of round r; queues and batteries advance with what round r really cost under the
+ * model.
+ *
+ * Where there is no plan because batteries are empty, the run waits, in modelled time, until enough
+ * of them have charged. Where none charges, it ends with an error that says who is missing.
  */
 #ifndef CP_NODE_EDGE_H
 #define CP_NODE_EDGE_H
@@ -43,6 +47,7 @@ struct cp_round_report {
     int n_moves;
     bool kept;        /* the policy found no valid plan and the last one was kept */
     const char *note; /* why, or "" */
+    double wait_s; /* modelled time before the round, for batteries to charge; not in its latency */
     const struct cp_constants *constants; /* of the convergence bound, as estimated so far */
     const struct cp_bound *bound;         /* after this many rounds like this one; NULL: none */
     const char *bound_note;               /* why, or "" */
@@ -67,7 +72,9 @@ struct cp_edge {
     struct cp_world world, mean;
     struct cp_queues queues, seen_queues;
     struct cp_decision decision;
-    struct cp_replica *replica; /* [n_replicas] of plan */
+    double (*charge_j)[CP_DEVICES_MAX]; /* [n_clusters] of batteries */
+    double wait_s;                      /* before the round of plan */
+    struct cp_replica *replica;         /* [n_replicas] of plan */
     int n_replicas;
     struct cp_wire_cursor *cursor; /* [n_clusters] */
     struct cp_msg **state;       /* [n_replicas * n_blocks] optimizer state of plan's replicas, for

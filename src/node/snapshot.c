@@ -99,16 +99,20 @@ static int n_steps(const struct cp_edge *e, int cluster)
 
 static json_t *cluster_state(const struct cp_edge *e, int c)
 {
-    json_t *energy = json_array(), *steps = json_array();
+    json_t *energy = json_array(), *steps = json_array(), *charge = json_array();
     for (int k = 0; k <= e->job->base.cluster[c].n_devices; k++) {
         json_array_append_new(energy, json_real(e->queues.energy[c][k]));
+    }
+    for (int k = 0; k < e->job->base.cluster[c].n_devices; k++) {
+        json_array_append_new(charge, json_real(e->charge_j[c][k]));
     }
     for (int i = 0; i < n_steps(e, c); i++) {
         json_array_append_new(steps, json_integer(*steps_of(e, c, i)));
     }
-    return json_pack("{s:s, s:I, s:I, s:o, s:o}", "name", e->job->base.cluster[c].name, "epoch",
-                     (json_int_t)e->cursor[c].epoch, "position", (json_int_t)e->cursor[c].position,
-                     "queue_energy", energy, "optimizer_steps", steps);
+    return json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}", "name", e->job->base.cluster[c].name,
+                     "epoch", (json_int_t)e->cursor[c].epoch, "position",
+                     (json_int_t)e->cursor[c].position, "queue_energy", energy, "charge_j", charge,
+                     "optimizer_steps", steps);
 }
 
 static json_t *move_list(const struct cp_edge *e)
@@ -124,9 +128,9 @@ static json_t *move_list(const struct cp_edge *e)
 /* Why the plan of the next round is as it is: for the report of that round. */
 static json_t *decision_json(const struct cp_edge *e)
 {
-    return json_pack("{s:f, s:f, s:s, s:b, s:s}", "objective", e->decision.objective, "solve_ms",
-                     e->decision.solve_ms, "binding", e->decision.binding, "kept", e->kept, "note",
-                     e->note);
+    return json_pack("{s:f, s:f, s:s, s:b, s:s, s:f}", "objective", e->decision.objective,
+                     "solve_ms", e->decision.solve_ms, "binding", e->decision.binding, "kept",
+                     e->kept, "note", e->note, "wait_s", e->wait_s);
 }
 
 static json_t *mean_json(const struct cp_constants_mean *m)
@@ -325,10 +329,11 @@ static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json
 {
     const char *name = NULL;
     json_int_t epoch, position;
-    json_t *energy, *steps;
-    if (json_unpack((json_t *)j, "{s:s, s:I, s:I, s:o, s:o}", "name", &name, "epoch", &epoch,
-                    "position", &position, "queue_energy", &energy, "optimizer_steps",
-                    &steps) != 0 ||
+    json_t *energy, *charge, *steps;
+    if (json_unpack((json_t *)j, "{s:s, s:I, s:I, s:o, s:o, s:o}", "name", &name, "epoch", &epoch,
+                    "position", &position, "queue_energy", &energy, "charge_j", &charge,
+                    "optimizer_steps", &steps) != 0 ||
+        json_array_size(charge) != (size_t)e->job->base.cluster[c].n_devices ||
         json_array_size(energy) != (size_t)e->job->base.cluster[c].n_devices + 1 ||
         json_array_size(steps) != (size_t)n_steps(e, c) || epoch < 0 || position < 0) {
         return fail_state(dir, "a cluster is malformed, or has other devices or layers than the "
@@ -340,6 +345,9 @@ static cp_err load_cluster(const char *dir, struct cp_edge *e, int c, const json
     e->cursor[c] = (struct cp_wire_cursor){epoch, position};
     for (size_t k = 0; k < json_array_size(energy); k++) {
         e->queues.energy[c][k] = json_number_value(json_array_get(energy, k));
+    }
+    for (size_t k = 0; k < json_array_size(charge); k++) {
+        e->charge_j[c][k] = json_number_value(json_array_get(charge, k));
     }
     for (int i = 0; i < n_steps(e, c); i++) {
         *steps_of(e, c, i) = json_integer_value(json_array_get(steps, (size_t)i));
@@ -380,9 +388,9 @@ static cp_err load_decision(const char *dir, struct cp_edge *e, const json_t *j)
 {
     const char *binding, *note;
     int kept;
-    if (json_unpack((json_t *)j, "{s:F, s:F, s:s, s:b, s:s}", "objective", &e->decision.objective,
-                    "solve_ms", &e->decision.solve_ms, "binding", &binding, "kept", &kept, "note",
-                    &note) != 0) {
+    if (json_unpack((json_t *)j, "{s:F, s:F, s:s, s:b, s:s, s:F}", "objective",
+                    &e->decision.objective, "solve_ms", &e->decision.solve_ms, "binding", &binding,
+                    "kept", &kept, "note", &note, "wait_s", &e->wait_s) != 0) {
         return fail_state(dir, "the decision is malformed");
     }
     snprintf(e->decision.binding, sizeof e->decision.binding, "%s", binding);

@@ -196,7 +196,7 @@ static bool kit_stop(void *arg)
 }
 
 /* Runs the job; the hash of the averaged model is in k->sha. */
-static cp_err kit_run(struct kit *k)
+static inline cp_err kit_run(struct kit *k)
 {
     int done;
     CP_TRY(cp_net_new(k->job.cast.n_nodes, k->job.cast.names, &k->net));
