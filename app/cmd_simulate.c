@@ -72,6 +72,45 @@ static void table(const json_t *policies)
     ui_table_print(t, stdout, 2);
 }
 
+/* Samples that wait, where any arrive. */
+static void backlog_table(const json_t *policies)
+{
+    static const char *const HEADS[] = {"policy", ">samples waiting", ">age when trained", NULL};
+    if (!json_is_object(json_object_get(json_array_get(policies, 0), "backlog"))) {
+        return;
+    }
+    struct ui_table *t = ui_table_new(HEADS);
+    for (size_t i = 0; i < json_array_size(policies); i++) {
+        const json_t *p = json_array_get(policies, i), *backlog = json_object_get(p, "backlog");
+        ui_table_add(t, "%s", doc_text(p, "name"));
+        add_mean(t, backlog, "waiting", ui_number);
+        add_mean(t, backlog, "freshness_s", ui_time);
+    }
+    puts("");
+    ui_table_print(t, stdout, 2);
+}
+
+/* What it is to know only what was observed. */
+static void measured_table(const json_t *policies)
+{
+    static const char *const HEADS[] = {"policy",     ">error of stages",    ">of links",
+                                        ">redecided", ">latency of truth's", NULL};
+    if (!json_is_object(json_object_get(json_array_get(policies, 0), "measured"))) {
+        return;
+    }
+    struct ui_table *t = ui_table_new(HEADS);
+    for (size_t i = 0; i < json_array_size(policies); i++) {
+        const json_t *p = json_array_get(policies, i), *m = json_object_get(p, "measured");
+        ui_table_add(t, "%s", doc_text(p, "name"));
+        add_mean(t, m, "stage_error", share);
+        add_mean(t, m, "link_error", share);
+        ui_table_add(t, "%s", ui_count(doc_int(m, "redecided", 0)).s);
+        add_mean(t, json_object_get(m, "against_truth"), "latency_ratio", ui_number);
+    }
+    puts("");
+    ui_table_print(t, stdout, 2);
+}
+
 /* Rounds without a plan, and why there was none the first time. */
 static void notes(const json_t *policies)
 {
@@ -103,6 +142,8 @@ static void print_result(const struct args *a, const json_t *doc)
                ui_bytes(doc_number(first, "mem_full_batch_bytes")).s);
     }
     table(policies);
+    backlog_table(policies);
+    measured_table(policies);
     if (!a->quiet) {
         puts("\n  \u00b1: 95 % interval over seeds. E/budget: of the node that uses most of its "
              "budget, of all seeds.\n"

@@ -172,8 +172,13 @@ struct collapipe_simulate_options {
  *   "gamma_mean","gamma_mean_ci95","compute_efficiency","compute_efficiency_ci95","queue_mean",
  *   "queue_mean_ci95","bubble_mean","bubble_mean_ci95","mem_peak_bytes","mem_full_bytes" (of the
  *   whole model with one micro-batch),"mem_full_batch_bytes","in_flight_peak","moves",
- *   "rounds_per_s" (of one thread's CPU time),"against_first":{"policy","latency_diff_s":{"mean",
- *   "ci95"},"latency_ratio":{"mean","ci95"}} (seed by seed; null of the first)}]}
+ *   "rounds_per_s" (of one thread's CPU time),"backlog":{"waiting":{"mean","ci95"},
+ *   "freshness_s":{"mean","ci95"} (age of a sample when it is trained)} (null where no samples
+ *   arrive),"against_first":{"policy","latency_diff_s":{"mean","ci95"},"latency_ratio":{"mean",
+ *   "ci95"}} (seed by seed; null of the first),"measured":{"stage_error":{"mean","ci95"},
+ *   "link_error":{"mean","ci95"} (mean |predicted / observed time - 1|),"redecided" (rounds whose
+ *   first plan did not hold),"against_truth" (the policy that sees the truth, in the same worlds;
+ *   like against_first)} (null without plan.measured)}]}
  * INTERRUPTED after collapipe_run_stop(); the document is given then too, of the seeds that all
  * policies had finished.
  */

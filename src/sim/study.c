@@ -25,6 +25,7 @@ struct task {
     struct cp_study_case on;
     struct cp_programs *programs;
     struct cp_world world, mean;
+    struct cp_world believed; /* empty where the planner sees the truth */
     struct cp_queues queues;
     struct cp_plan plan; /* no clusters until one is found */
     size_t plan_mem_bytes;
@@ -46,6 +47,7 @@ static void task_fini(struct task *t)
     cp_plan_fini(&t->plan);
     cp_queues_fini(&t->queues);
     cp_world_fini(&t->mean);
+    cp_world_fini(&t->believed);
     cp_world_fini(&t->world);
     cp_programs_free(t->programs);
     if (t->on.close) {
@@ -89,20 +91,43 @@ static void take_plan(struct task *t, struct cp_plan *fresh)
     }
 }
 
-/* The policy's plan, or the last one, or none. Only that there is no plan is forgiven. */
-static cp_err decide(struct task *t, enum cp_study_outcome *outcome)
+static cp_err ask(const struct task *t, const struct cp_world *w, struct cp_plan *fresh)
 {
     struct cp_policy_args args = t->on.args;
-    struct cp_plan fresh;
     struct cp_decision d;
-    args.world = &t->world;
+    args.world = w;
     args.mean = &t->mean;
     args.queues = &t->queues;
     args.incumbent = t->plan.n_clusters ? &t->plan : NULL;
-    cp_err err = cp_policy_decide(t->policy, &args, &fresh, &d);
+    return cp_policy_decide(t->policy, &args, fresh, &d);
+}
+
+/* A plan of the world that the planner believes in; E_PLAN also if it does not hold in the true
+ * one. */
+static cp_err ask_believing(struct task *t, bool sure, struct cp_plan *fresh)
+{
+    CP_TRY(t->on.believe(t->on.arg, &t->world, sure, &t->believed));
+    CP_TRY(ask(t, &t->believed, fresh));
+    cp_err err = cp_plan_check(fresh, &t->world);
+    if (err) {
+        cp_plan_fini(fresh);
+        return cp_fail_in(err, "a plan made by what was observed does not hold");
+    }
+    return CP_OK;
+}
+
+/* The policy's plan, or the last one, or none. Only that there is no plan is forgiven. */
+static cp_err decide(struct task *t, struct cp_study_round *r)
+{
+    struct cp_plan fresh;
+    cp_err err = t->on.believe ? ask_believing(t, false, &fresh) : ask(t, &t->world, &fresh);
+    if (err == CP_E_PLAN && t->on.believe) {
+        r->redecided = true;
+        err = ask_believing(t, true, &fresh);
+    }
     if (!err) {
         take_plan(t, &fresh);
-        *outcome = CP_STUDY_PLANNED;
+        r->outcome = CP_STUDY_PLANNED;
         return CP_OK;
     }
     if (err != CP_E_PLAN) {
@@ -116,7 +141,7 @@ static cp_err decide(struct task *t, enum cp_study_outcome *outcome)
     t->n_moves = 0;
     bool holds = t->plan.n_clusters && cp_plan_check(&t->plan, &t->world) == CP_OK &&
                  cp_plan_round_s(&t->plan, &t->world) <= CP_ROUND_MOST_S;
-    *outcome = holds ? CP_STUDY_KEPT : CP_STUDY_IDLE;
+    r->outcome = holds ? CP_STUDY_KEPT : CP_STUDY_IDLE;
     return CP_OK;
 }
 
@@ -203,9 +228,18 @@ static void read_round(struct task *t, struct cp_study_round *r)
     add_work(t, r);
 }
 
+static void add_known(struct cp_mean *mean, double x)
+{
+    if (!isnan(x)) {
+        cp_mean_add(mean, x);
+    }
+}
+
 static void count_round(struct cp_study_run *out, const struct cp_study_round *r)
 {
     cp_mean_add(&out->queue, r->queue);
+    add_known(&out->backlog, r->backlog);
+    out->redecided += r->redecided;
     if (r->outcome == CP_STUDY_IDLE) {
         out->idle++;
         return;
@@ -217,6 +251,12 @@ static void count_round(struct cp_study_run *out, const struct cp_study_round *r
     cp_mean_add(&out->energy_j, r->energy_j);
     cp_mean_add(&out->gamma, r->gamma);
     cp_mean_add(&out->bubble, r->bubble);
+    add_known(&out->stage_error, r->stage_error);
+    add_known(&out->link_error, r->link_error);
+    if (r->trained > 0) {
+        out->trained += r->trained;
+        out->age_s += (r->age_s - out->age_s) * r->trained / out->trained;
+    }
     if (r->mem_peak_bytes > out->mem_peak_bytes) {
         out->mem_peak_bytes = r->mem_peak_bytes;
     }
@@ -225,23 +265,34 @@ static void count_round(struct cp_study_run *out, const struct cp_study_round *r
     }
 }
 
+static cp_err end_round(struct task *t, struct cp_study_round *r)
+{
+    struct cp_study_done d = {.world = &t->world};
+    if (r->outcome != CP_STUDY_IDLE) {
+        d.plan = &t->plan;
+        d.believed = t->on.believe ? &t->believed : NULL;
+        d.sim = &t->round;
+        d.cost = &t->seen;
+    }
+    return t->on.after(t->on.arg, &d, &t->queues, r);
+}
+
 static cp_err run_round(struct task *t, struct cp_study_round *r)
 {
+    r->backlog = r->age_s = r->stage_error = r->link_error = (double)NAN;
     CP_TRY(t->on.world(t->on.arg, r->round, false, &t->world));
     r->queue = backlog(&t->queues, &t->world);
-    CP_TRY(decide(t, &r->outcome));
+    CP_TRY(decide(t, r));
     if (r->outcome == CP_STUDY_IDLE) {
-        return CP_OK;
+        return end_round(t, r);
     }
     CP_TRY(cp_sim_round_again(t->programs, &t->plan, &t->world, t->move, t->n_moves, &t->round));
     if (!(t->round.latency_s <= CP_ROUND_MOST_S)) {
-        return cp_fail(CP_E_NONFINITE,
-                       "the round would never end: with what is moved it takes more "
-                       "than a year, because a link is too weak");
+        return cp_fail(CP_E_NONFINITE, "the round would never end: with what is moved it takes more "
+                                       "than a year, because a link is too weak");
     }
     read_round(t, r);
-    t->on.after(t->on.arg, &t->plan, &t->world, &t->seen, &t->queues);
-    return CP_OK;
+    return end_round(t, r);
 }
 
 /* Figures that are known when all rounds are. */
@@ -417,12 +468,19 @@ static void add_run(struct cp_study_summary *x, const struct cp_study_run *run)
     x->kept += run->kept;
     x->idle += run->idle;
     x->moves += run->moves;
+    x->redecided += run->redecided;
     x->why = x->why[0] ? x->why : run->why;
     add_mean(&x->latency_s, &run->latency_s);
     add_mean(&x->energy_j, &run->energy_j);
     add_mean(&x->gamma, &run->gamma);
     add_mean(&x->bubble, &run->bubble);
     add_mean(&x->queue, &run->queue);
+    add_mean(&x->backlog, &run->backlog);
+    add_mean(&x->stage_error, &run->stage_error);
+    add_mean(&x->link_error, &run->link_error);
+    if (run->trained > 0) {
+        cp_mean_add(&x->age_s, run->age_s);
+    }
     if (run->rounds > 0) {
         cp_mean_add(&x->efficiency, run->efficiency);
     }
@@ -452,23 +510,35 @@ static bool all_done(const struct cp_study_result *r, int seed)
     return done;
 }
 
+void cp_study_compare(const struct cp_study_result *r, int policy,
+                      const struct cp_study_result *other, int other_policy,
+                      struct cp_study_pair *out)
+{
+    *out = (struct cp_study_pair){0};
+    for (int s = 0; s < r->n_seeds && s < other->n_seeds; s++) {
+        const struct cp_study_run *x = &r->run[policy * r->n_seeds + s];
+        const struct cp_study_run *y = &other->run[other_policy * other->n_seeds + s];
+        if (all_done(r, s) && all_done(other, s) && x->rounds > 0 && y->rounds > 0) {
+            cp_mean_add(&out->latency_diff_s, x->latency_s.mean - y->latency_s.mean);
+            cp_mean_add(&out->latency_ratio, x->latency_s.mean / y->latency_s.mean);
+        }
+    }
+}
+
 void cp_study_sum_up(const struct cp_study_result *r, int policy, struct cp_study_summary *out)
 {
     struct cp_study_summary x = {.why = "", .energy_node = "", .energy_ratio_max = (double)NAN};
     double cpu_s = 0;
     for (int s = 0; s < r->n_seeds; s++) {
-        const struct cp_study_run *run = &r->run[policy * r->n_seeds + s], *first = &r->run[s];
+        const struct cp_study_run *run = &r->run[policy * r->n_seeds + s];
         if (!all_done(r, s)) {
             continue;
         }
         x.seeds++;
         add_run(&x, run);
         cpu_s += run->cpu_s;
-        if (run->rounds > 0 && first->rounds > 0) {
-            cp_mean_add(&x.latency_diff_s, run->latency_s.mean - first->latency_s.mean);
-            cp_mean_add(&x.latency_ratio, run->latency_s.mean / first->latency_s.mean);
-        }
     }
+    cp_study_compare(r, policy, r, 0, &x.against_first);
     x.rounds_per_s = cpu_s > 0 ? x.rounds / cpu_s : 0;
     *out = x;
 }

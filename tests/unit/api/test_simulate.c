@@ -207,7 +207,7 @@ static void test_csv(void **state)
         for (const char *p = line; *p; p++) {
             commas += *p == ',';
         }
-        assert_int_equal(commas, 13);
+        assert_int_equal(commas, 18);
         assert_true(lines > 0 || strncmp(line, "policy,seed,round,outcome,queue,", 32) == 0);
         assert_null(strstr(line, "nan"));
         lines++;
@@ -336,6 +336,121 @@ static void test_batteries(void **state)
     }
 }
 
+/* All devices are empty for a while: time passes in idle rounds, too. */
+static void test_idle_rounds_charge(void **state)
+{
+    (void)state;
+    static const char WORLD[] =
+        "clusters=[{name: a, cu: {gflops: 60, mem_mib: 4096}, devices: [{name: x, gflops: 100, "
+        "mem_mib: 9000, energy_pj_per_flop: 20, battery_j: 1000, battery_reserve_j: 999, "
+        "harvest_w: %g}]}]";
+    const char *const names[] = {"greedy"};
+    struct collapipe_simulate_options o = {
+        .policies = names, .n_policies = 1, .rounds = 60, .seeds = 1, .threads = 1};
+    char world[512];
+    double ran[2];
+    for (int sun = 0; sun < 2; sun++) {
+        snprintf(world, sizeof world, WORLD, sun ? 0.2 : 0.1);
+        json_t *doc = simulate(world, &o, COLLAPIPE_OK);
+        ran[sun] = number(policy(doc, 0), "rounds");
+        assert_true(ran[sun] > 2 && number(policy(doc, 0), "rounds_idle") == 60 - ran[sun]);
+        json_decref(doc);
+    }
+    assert_true(ran[1] > 1.5 * ran[0]);
+}
+
+/* Samples come slower than they could be trained: nearly all are trained, and by Little's law they
+ * wait Q / (A / T) seconds. */
+static void test_backlog(void **state)
+{
+    (void)state;
+    static const char WORLD[] =
+        "clusters=[{name: a, arrivals: 400, cu: {gflops: 60, mem_mib: 4096}, devices: [{name: x, "
+        "gflops: 100, mem_mib: 9000}]}, {name: b, cu: {gflops: 60, mem_mib: 4096}, devices: "
+        "[{name: x, gflops: 100, mem_mib: 9000}]}]";
+    const char *const names[] = {"gpipe-uniform", "dssda"};
+    struct collapipe_simulate_options o = {.policies = names,
+                                           .n_policies = 2,
+                                           .rounds = 60,
+                                           .seeds = 1,
+                                           .threads = 1,
+                                           .out = in_dir("backlog.jsonl")};
+    json_t *doc = simulate(WORLD, &o, COLLAPIPE_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *b = json_object_get(policy(doc, i), "backlog");
+        double waiting = number(json_object_get(b, "waiting"), "mean");
+        double fresh_s = number(json_object_get(b, "freshness_s"), "mean");
+        double round_s = number(json_object_get(policy(doc, i), "latency_s"), "mean");
+        /* half a round before they count as waiting, and half until they count as trained */
+        assert_true(waiting > 300 && waiting < 800);
+        assert_true(fabs(fresh_s / (waiting / 400 * round_s) - 1) < 0.1);
+        assert_true(number(policy(doc, i), "rounds") == 60);
+    }
+    json_decref(doc);
+    /* nothing has come before the first round, which is run all the same */
+    char *line = strtok(read_file(in_dir("backlog.jsonl")), "\n");
+    json_t *j = json_loads(line, 0, NULL);
+    assert_true(number(j, "backlog") == 0 && number(j, "latency_s") > 0);
+    assert_true(json_is_null(json_object_get(j, "freshness_s")));
+    assert_true(json_is_null(json_object_get(j, "stage_error")));
+    json_decref(j);
+    o.out = NULL;
+    doc = simulate(NULL, &o, COLLAPIPE_OK); /* no arrivals: nothing to tell */
+    assert_true(json_is_null(json_object_get(policy(doc, 0), "backlog")));
+    assert_true(json_is_null(json_object_get(policy(doc, 0), "measured")));
+    json_decref(doc);
+}
+
+/* Where nothing varies, what was observed is the truth; where it does, it is not, and that costs.
+ */
+static void test_measured(void **state)
+{
+    (void)state;
+    const char *const names[] = {"gpipe-uniform", "greedy"};
+    struct watch w = {0};
+    struct collapipe_simulate_options o = {.policies = names,
+                                           .n_policies = 2,
+                                           .rounds = 12,
+                                           .seeds = 3,
+                                           .threads = 2,
+                                           .out = in_dir("measured.csv"),
+                                           .on_event = on_event,
+                                           .arg = &w};
+    for (int varies = 0; varies < 2; varies++) {
+        collapipe_config *c = NULL;
+        char *text = NULL;
+        const char *const args[] = {"clusters=2x3", "plan.measured=true",
+                                    varies ? "radio.availability=0.2" : "radio.availability=1",
+                                    varies ? "radio.kind=rayleigh" : "radio.kind=static",
+                                    "changes=[{round: 5, node: c1.d1, kind: leave}]"};
+        assert_int_equal(collapipe_simulate_config(args, 5, &c), COLLAPIPE_OK);
+        if (collapipe_simulate(c, &o, &text) != COLLAPIPE_OK) {
+            fail_msg("%s", collapipe_error());
+        }
+        json_t *doc = json_loads(text, 0, NULL);
+        for (size_t i = 0; i < 2; i++) {
+            const json_t *m = json_object_get(policy(doc, i), "measured");
+            const json_t *against = json_object_get(m, "against_truth");
+            double stage = number(json_object_get(m, "stage_error"), "mean");
+            double link = number(json_object_get(m, "link_error"), "mean");
+            double ratio = number(json_object_get(against, "latency_ratio"), "mean");
+            assert_true(varies ? stage > 0.05 && link > 0.01 : stage < 1e-9 && link < 1e-9);
+            assert_true(varies && i == 1 ? ratio > 1.01 : fabs(ratio - 1) < 1e-9);
+            assert_true(number(m, "redecided") == 3); /* once per seed */
+            assert_true(number(policy(doc, i), "rounds") == 36);
+        }
+        json_decref(doc);
+        collapipe_free(text);
+        collapipe_config_close(c);
+    }
+    assert_true(w.last == 144 && w.total == 144);
+    int lines = 0;
+    for (const char *p = read_file(in_dir("measured.csv")); *p; p++) {
+        lines += *p == '\n';
+    }
+    assert_int_equal(lines, 1 + 72); /* not those of the planner that sees the truth */
+}
+
 static void test_moments(void **state)
 {
     (void)state;
@@ -361,10 +476,17 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_document), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_jsonl),    cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_bench),    cmocka_unit_test(test_batteries),
-        cmocka_unit_test(test_moments),  cmocka_unit_test(test_progress_and_stop),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_backlog),
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_idle_rounds_charge),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_batteries),
+        cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_progress_and_stop),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

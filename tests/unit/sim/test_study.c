@@ -31,6 +31,8 @@ static void assert_near(double got, double want)
 struct seat {
     int seed;
     bool leaves, no_way;
+    bool present; /* blind: device 1 of cluster 1 in the last round */
+    int idle;     /* rounds that it was told of */
 };
 
 static cp_err draw_world(int seed, bool leaves, int round, bool mean, struct cp_world *w)
@@ -68,12 +70,29 @@ static cp_err seat_queues(void *arg, const struct cp_world *mean, struct cp_queu
     return cp_queues_init(q, mean, 10);
 }
 
-static void seat_after(void *arg, const struct cp_plan *plan, const struct cp_world *w,
-                       const struct cp_forecast *f, struct cp_queues *q)
+/* Tells in the backlog how many rounds were idle so far. */
+static cp_err seat_after(void *arg, const struct cp_study_done *d, struct cp_queues *q,
+                         struct cp_study_round *r)
 {
-    (void)arg;
-    (void)plan;
-    cp_queues_advance(q, w, f);
+    struct seat *s = arg;
+    s->present = d->world->cluster[0].device[0].present;
+    s->idle += d->plan == NULL;
+    r->backlog = s->idle;
+    if (d->plan) {
+        r->trained = 10 + r->round;
+        r->age_s = r->round;
+        cp_queues_advance(q, d->world, d->cost);
+    }
+    return CP_OK;
+}
+
+/* The planner knows mean channels, full speed, and who was there in the last round. */
+static cp_err seat_believe(void *arg, const struct cp_world *truth, bool sure, struct cp_world *out)
+{
+    const struct seat *s = arg;
+    CP_TRY(draw_world(s->seed, false, truth->round, true, out));
+    out->cluster[0].device[0].present = sure ? truth->cluster[0].device[0].present : s->present;
+    return CP_OK;
 }
 
 static void seat_close(void *arg)
@@ -84,7 +103,7 @@ static void seat_close(void *arg)
 /* --- what a study is told and asked ------------------------------------------------------ */
 
 struct desk {
-    bool leaves, no_way, keep_moments;
+    bool leaves, no_way, keep_moments, blind;
     int fails_to_open; /* from this seed on; 0: never */
     int n;
     struct cp_study_round log[2000];
@@ -101,12 +120,14 @@ static cp_err open_seat(void *arg, int seed, struct cp_study_case *out)
         return cp_fail(CP_E_CONFIG, "there are no worlds of seed %d", seed);
     }
     CP_TRY(cp_mem_new(NULL, sizeof *s, &s));
-    *s = (struct seat){.seed = seed + FIRST_SEED, .leaves = d->leaves, .no_way = d->no_way};
+    *s = (struct seat){
+        .seed = seed + FIRST_SEED, .leaves = d->leaves, .no_way = d->no_way, .present = true};
     *out = (struct cp_study_case){.arg = s,
                                   .args = {.order = CP_ORDER_GPIPE, .seed = (uint64_t)s->seed},
                                   .keep_moments = d->keep_moments,
                                   .world = seat_world,
                                   .queues = seat_queues,
+                                  .believe = d->blind ? seat_believe : NULL,
                                   .after = seat_after,
                                   .close = seat_close};
     return CP_OK;
@@ -491,10 +512,13 @@ static void test_policies_meet_the_same_worlds(void **state)
     cp_study_sum_up(&r, 0, &first);
     cp_study_sum_up(&r, 1, &twin);
     cp_study_sum_up(&r, 2, &greedy);
-    assert_true(twin.latency_diff_s.n == SEEDS && twin.latency_diff_s.mean == 0);
-    assert_true(twin.latency_ratio.mean == 1 && cp_mean_ci95(&twin.latency_ratio) == 0);
+    assert_true(twin.against_first.latency_diff_s.n == SEEDS &&
+                twin.against_first.latency_diff_s.mean == 0);
+    assert_true(twin.against_first.latency_ratio.mean == 1 &&
+                cp_mean_ci95(&twin.against_first.latency_ratio) == 0);
     assert_true(cp_mean_ci95(&first.latency_s) > 0);
-    assert_near(greedy.latency_diff_s.mean, greedy.latency_s.mean - first.latency_s.mean);
+    assert_near(greedy.against_first.latency_diff_s.mean,
+                greedy.latency_s.mean - first.latency_s.mean);
     cp_study_result_fini(&r);
 }
 
@@ -524,8 +548,8 @@ static void test_sums_by_hand(void **state)
     assert_true(s.seeds == 2 && s.rounds == 8 && s.kept == 2 && s.idle == 0);
     assert_near(s.latency_s.mean, 17.5);
     assert_near(cp_mean_ci95(&s.latency_s), 12.706204736174705 * 2.5);
-    assert_near(s.latency_diff_s.mean, 2.5);
-    assert_near(s.latency_ratio.mean, 1.25);
+    assert_near(s.against_first.latency_diff_s.mean, 2.5);
+    assert_near(s.against_first.latency_ratio.mean, 1.25);
     assert_near(s.efficiency.mean, 0.375);
     assert_near(s.energy_ratio.mean, 1.35);
     assert_near(s.energy_ratio_max, 1.5);
@@ -558,6 +582,7 @@ static void test_rounds_without_a_plan(void **state)
         assert_int_equal(run->queue.n, ROUNDS);
         assert_string_equal(run->why, "round 1: no plan in round 0");
         assert_int_equal(r.run[SEEDS + i].rounds, ROUNDS);
+        assert_int_equal(run->backlog.n, ROUNDS);
     }
     for (int i = 0; i < ROUNDS; i++) {
         const struct cp_study_round *l = &d.log[i];
@@ -566,12 +591,106 @@ static void test_rounds_without_a_plan(void **state)
                                      : l->round == 3 ? CP_STUDY_KEPT
                                                      : CP_STUDY_PLANNED);
         assert_true((l->latency_s > 0) == !idle);
+        assert_true(l->backlog == (l->round < LEAVES ? 1 : 2 + l->round - LEAVES));
         assert_true(isfinite(l->queue));
         assert_true(i == 0 || l->round != LEAVES + 1 || l->queue == d.log[i - 1].queue);
     }
     cp_study_sum_up(&r, 0, &x);
     assert_true(x.idle == SEEDS * (1 + ROUNDS - LEAVES) && x.kept == SEEDS);
     assert_string_equal(x.why, "round 1: no plan in round 0");
+    cp_study_result_fini(&r);
+}
+
+/* Samples count by themselves, not by rounds. */
+static void test_freshness(void **state)
+{
+    (void)state;
+    static struct desk d;
+    d = (struct desk){0};
+    const struct cp_policy *const policy[] = {&UNIFORM};
+    struct cp_study s = study_of(&d, policy, 1);
+    struct cp_study_result r;
+    struct cp_study_summary x;
+    double samples = 0, sum = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        samples += 10 + i;
+        sum += (10 + i) * i;
+    }
+    assert_int_equal(cp_study_run(&s, &r), CP_OK);
+    assert_near(r.run[0].trained, samples);
+    assert_near(r.run[0].age_s, sum / samples);
+    cp_study_sum_up(&r, 0, &x);
+    assert_true(x.age_s.n == SEEDS && x.backlog.mean == 0 && x.stage_error.n == 0);
+    cp_study_result_fini(&r);
+}
+
+/* --- a planner that does not see the truth ------------------------------------------------ */
+
+/* It plans in the world that it believes in, the round runs in the true one, and a device that is
+ * gone is missed once. */
+static void test_belief(void **state)
+{
+    (void)state;
+    static struct desk blind, sees;
+    const struct cp_policy *const policy[] = {&TWIN, cp_policy_find("greedy")};
+    struct cp_study_result x, y;
+    struct cp_study_pair pair;
+    blind = (struct desk){.blind = true, .leaves = true};
+    sees = (struct desk){.leaves = true};
+    struct cp_study s = study_of(&blind, policy, 2);
+    assert_int_equal(cp_study_run(&s, &x), CP_OK);
+    s = study_of(&sees, policy, 2);
+    assert_int_equal(cp_study_run(&s, &y), CP_OK);
+    for (int i = 0; i < SEEDS; i++) {
+        assert_int_equal(x.run[i].rounds, ROUNDS);
+        assert_int_equal(x.run[i].redecided, 1);
+        assert_int_equal(y.run[i].redecided, 0);
+        /* an equal cut needs no knowledge, greedy does */
+        assert_true(x.run[i].latency_s.mean == y.run[i].latency_s.mean);
+        assert_true(x.run[SEEDS + i].latency_s.mean != y.run[SEEDS + i].latency_s.mean);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        assert_true(blind.log[i].redecided == (blind.log[i].round == LEAVES));
+        assert_int_equal(blind.log[i].outcome, CP_STUDY_PLANNED);
+    }
+    cp_study_compare(&x, 0, &y, 0, &pair);
+    assert_true(pair.latency_ratio.n == SEEDS && pair.latency_ratio.mean == 1);
+    cp_study_compare(&x, 1, &y, 1, &pair);
+    assert_near(pair.latency_diff_s.mean,
+                (x.run[4].latency_s.mean + x.run[5].latency_s.mean + x.run[6].latency_s.mean +
+                 x.run[7].latency_s.mean - y.run[4].latency_s.mean - y.run[5].latency_s.mean -
+                 y.run[6].latency_s.mean - y.run[7].latency_s.mean) /
+                    SEEDS);
+    y.run[3].done = false; /* a seed that one of them has not finished */
+    cp_study_compare(&x, 1, &y, 1, &pair);
+    assert_int_equal(pair.latency_ratio.n, SEEDS - 1);
+    cp_study_result_fini(&x);
+    cp_study_result_fini(&y);
+}
+
+/* Insists on device 1 of cluster 1: there is no plan without it, whatever is believed. */
+static cp_err decide_stubborn(const struct cp_policy_args *a, struct cp_plan *out,
+                              struct cp_decision *d)
+{
+    CP_TRY(decide_as("gpipe-uniform", a, out, d));
+    out->cluster[0].device[0] = 0;
+    return CP_OK;
+}
+
+static void test_belief_without_a_plan(void **state)
+{
+    (void)state;
+    static const struct cp_policy STUBBORN = {.name = "stubborn", .decide = decide_stubborn};
+    static struct desk d;
+    d = (struct desk){.blind = true, .leaves = true};
+    const struct cp_policy *const policy[] = {&STUBBORN};
+    struct cp_study s = study_of(&d, policy, 1);
+    struct cp_study_result r;
+    assert_int_equal(cp_study_run(&s, &r), CP_OK);
+    assert_int_equal(r.run[0].rounds, LEAVES);
+    assert_int_equal(r.run[0].idle, ROUNDS - LEAVES);
+    assert_int_equal(r.run[0].redecided, ROUNDS - LEAVES);
+    assert_non_null(strstr(r.run[0].why, "d1, which is absent"));
     cp_study_result_fini(&r);
 }
 
@@ -600,7 +719,8 @@ static void test_a_policy_that_never_plans(void **state)
     assert_true(x.latency_s.n == 0 && x.efficiency.n == 0 && isnan(x.energy_ratio_max));
     assert_true(x.queue.n == SEEDS && isfinite(x.queue.mean));
     cp_study_sum_up(&r, 1, &x); /* nothing to be compared with */
-    assert_true(x.latency_s.n == SEEDS && x.latency_ratio.n == 0 && x.latency_diff_s.n == 0);
+    assert_true(x.latency_s.n == SEEDS && x.against_first.latency_ratio.n == 0 &&
+                x.against_first.latency_diff_s.n == 0);
     cp_study_result_fini(&r);
 }
 
@@ -748,6 +868,9 @@ int main(void)
         cmocka_unit_test(test_policies_meet_the_same_worlds),
         cmocka_unit_test(test_sums_by_hand),
         cmocka_unit_test(test_rounds_without_a_plan),
+        cmocka_unit_test(test_freshness),
+        cmocka_unit_test(test_belief),
+        cmocka_unit_test(test_belief_without_a_plan),
         cmocka_unit_test(test_a_policy_that_never_plans),
         cmocka_unit_test(test_moments_move_along),
         cmocka_unit_test(test_what_a_policy_is_asked_with),
