@@ -106,7 +106,7 @@ refused 2 "'0' is out of range" "[0.001, 100000]" "radio.d2d_mhz" -- plan radio.
 refused 2 "the reserve of 9 J is more than its battery holds" -- plan data.path=nowhere \
     'clusters=[{name: a, devices: [{name: phone, battery_j: 5, battery_reserve_j: 9}]}]'
 cli plan 'clusters=[{name: a, arrivals: 5, devices: [{name: phone, battery_j: 5}]}]'
-check "what training does not look at is told" has "$err" "batteries and arrivals of samples: only simulated"
+check "what training does not look at is told" has "$err" "warning: arrivals of samples: only simulated"
 cli plan clusters=1x1 model.layers=1 --format json
 check "mains and waiting data are not worth a word" [ -z "$err" ]
 check "one device and one layer can be planned" [ "$status" = 0 ]
@@ -130,6 +130,23 @@ trace $'1,a,phone,gain_d2e,1e-9\n3,a,phone,gain_d2e,'
 refused 2 "trace.csv has 3 rounds, fed.rounds is 4" "hold or cycle" -- plan "${trace[@]}" radio.trace_end=stop
 cli plan "${trace[@]}" --format json
 check "a trace with a gap can be planned" [ "$status" = 0 ]
+
+# --- measured figures: the same reader; they count
+printf 'cluster,node,quantity,value\n%s\n' "a,phone,rate_flops,fast" >figures.csv
+refused 1 "figures.csv:2: rate_flops: 'fast' is not a finite number" -- plan plan.figures=figures.csv
+printf 'cluster,node,quantity,value\na,phone,mem_bytes,9\na,tablet,mem_bytes,9\n' >figures.csv
+refused 1 "one layer needs" "has 9 B" -- plan plan.figures=figures.csv
+printf 'cluster,node,quantity,value\na,phone,rate_flops,1e15\na,tablet,rate_flops,1e6\n' >figures.csv
+cli plan plan.figures=figures.csv --format json
+check "figures can be planned with" [ "$status" = 0 ]
+check "who was measured to be fast has the layers" \
+    [ "$(value "$out" '["clusters"][0]["device_names"]')" = "['phone']" ]
+
+# --- batteries: the last device is empty
+cli run 'clusters=[{name: a, devices: [{name: phone, battery_j: 1, battery_reserve_j: 1}]}]' run.name=empty
+check "an empty cluster ends a run" [ "$status" = 1 ]
+check "an empty cluster is named" \
+    has "$err" "round 2: a: none of its 1 devices is present (1 under the reserve of the battery)"
 
 # --- the run that the rest is compared with
 cli run run.name=whole --format json

@@ -246,6 +246,12 @@ check "simulate --quiet keeps standard error empty" [ -z "$err" ]
 cli simulate clusters=2x3 --policy fedavg --rounds 2 --seeds 1
 check "rounds without a plan are no failure" [ "$status" = 0 ]
 check "rounds without a plan are told" has "$out" "fedavg found no plan for "
+cli simulate clusters=2x3 --policy greedy --rounds 5 --seeds 2 plan.measured=true
+check "simulate with what was observed" has "$out" "error of stages"
+check "it fits 100 columns" columns_at_most 100 "$out"
+cli simulate --policy greedy --rounds 3 --seeds 2 \
+    'clusters=[{name: a, arrivals: 90, cu: {mem_mib: 4096}, devices: [{name: x, mem_mib: 9000}]}]'
+check "simulate with samples that arrive" has "$out" "age when trained"
 cli simulate --print-config
 check "simulate tells where its world is from" has "$out" "template simulate"
 mistake "there is no policy 'gredy', did you mean greedy" simulate --policy gpipe-uniform,gredy
