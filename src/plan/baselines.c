@@ -423,6 +423,7 @@ const struct cp_policy CP_POLICY_FEDAVG = {
     .name = "fedavg",
     .help = "every device trains the whole model on its share of the samples",
     .trains = true,
+    .beyond = {.apart = true},
     .decide = decide_fedavg,
 };
 
@@ -462,6 +463,7 @@ const struct cp_policy CP_POLICY_BEST_SINGLE = {
     .name = "best-single",
     .help = "the fastest device that can hold the whole model trains it alone",
     .trains = true,
+    .beyond = {.apart = true},
     .decide = decide_best_single,
 };
 
@@ -521,5 +523,6 @@ const struct cp_policy CP_POLICY_SPLITFED = {
     .name = "splitfed",
     .help = "the embedding and the first layers on every device, the rest on the edge server",
     .trains = true,
+    .beyond = {.apart = true},
     .decide = decide_splitfed,
 };

@@ -252,5 +252,6 @@ const struct cp_policy CP_POLICY_DSSDA_X = {
     .name = "dssda-x",
     .help = "dssda that may also use the edge server, formats, slots, and the other modes",
     .trains = true,
+    .beyond = {.edge_layers = true, .formats = true, .apart = true},
     .decide = decide_dssda_x,
 };

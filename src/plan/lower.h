@@ -12,17 +12,8 @@
 
 #include "plan/policy.h"
 
-/* fast: meant to run inside each decision. full: searches for better weights and prices, and solves
- * clusters of up to CP_LOWER_EXACT_FULL present devices exactly. */
-enum cp_lower_effort { CP_LOWER_FAST, CP_LOWER_FULL };
+/* Clusters of up to so many present devices are solved exactly. */
 enum { CP_LOWER_EXACT_FAST = 5, CP_LOWER_EXACT_FULL = 8 };
-
-/* What plans may do beside the pipelines of sections 6 and 9. */
-struct cp_lower_set {
-    bool edge_layers; /* last layers on the edge server */
-    bool formats;     /* of links and of the upload */
-    bool apart;       /* modes full and split */
-};
 
 /*
  * At most cp_plan_objective() of every plan that passes cp_plan_check() and that the arguments

@@ -219,27 +219,43 @@ void cp_lower_cluster_fini(struct cp_lower_cluster *c)
     *c = (struct cp_lower_cluster){0};
 }
 
-/* Highest share of an interval; the last one begins at 0. */
-static double interval_end(int i)
+/* Above x_all nothing is gained, below x_cost neither. */
+void cp_lower_intervals(double x_cost, double x_all, int n, double end[CP_LOWER_INTERVALS + 1])
 {
-    static const double RATIO = 0.68;
-    return pow(RATIO, i);
+    double ratio = n > 2 ? pow(x_cost / x_all, 1.0 / (n - 1)) : 0.6;
+    ratio = fmin(fmax(ratio, 0.5), 0.9);
+    end[0] = 1;
+    for (int i = 1; i < n; i++) {
+        end[i] = (i > 1 ? end[i - 1] : x_all) * (i > 1 ? ratio : 1);
+    }
+    end[n] = 0;
+}
+
+struct cp_air cp_lower_link_air(const struct cp_lower_link *l, const struct cp_lower_band *b)
+{
+    double times = b->half + 1; /* in half the band, twice as long and twice as strong */
+    return (struct cp_air){times * l->air.scale_s, times * l->air.snr};
 }
 
 static void price_link(struct cp_lower_link *l, const struct cp_lower_cluster *c, int band)
 {
     const struct cp_lower_band *b = &c->band[band];
     int formats = c->set.formats ? CP_FORMAT_INT8 : CP_FORMAT_FP32;
-    double times = b->half + 1, x; /* in half the band, twice as long and twice as strong */
-    struct cp_air air = {times * l->air.scale_s, times * l->air.snr};
-    double least = cp_format_size((enum cp_format)formats, c->a->world->model.width);
+    double x_cost, x_all, x, often = band > 0 ? 1 : cp_draft_micro(c->a, c->cluster);
+    struct cp_air_sum cost = {.n = 1, .air = {cp_lower_link_air(l, b)}, .weight = {2 * b->mix}};
+    struct cp_air_sum all = cost;
+    all.weight[0] = 2 * often;
+    cp_air_least(&cost, b->price_s, 0, 1, &x_cost);
+    cp_air_least(&all, b->price_s, 0, 1, &x_all);
+    cp_lower_intervals(x_cost, x_all, c->intervals, l->end[band]);
     for (int i = 0; i < c->intervals; i++) {
-        double high = interval_end(i), low = i + 1 < c->intervals ? interval_end(i + 1) : 0;
-        l->fast_s[b->half][i] = 2 * least * cp_air_s(&air, high);
+        double high = l->end[band][i], low = l->end[band][i + 1];
         for (int f = 0; f <= formats; f++) {
             double size = cp_format_size((enum cp_format)f, c->a->world->model.width);
-            struct cp_air_sum both = {.n = 1, .air = {air}, .weight = {2 * b->mix * size}};
-            l->priced_s[band][i][f] = cp_air_least(&both, b->price_s, low, high, &x);
+            cost.weight[0] = 2 * b->mix * size;
+            all.weight[0] = 2 * size;
+            l->priced_s[band][i][f] = cp_air_least(&cost, b->price_s, low, high, &x);
+            l->whole_s[band][i][f] = cp_air_least(&all, b->price_s, low, high, &x);
         }
     }
 }
@@ -258,17 +274,18 @@ cp_err cp_lower_work_new(int n, int exact_devices, int layers, struct cp_lower_w
 {
     struct cp_lower_work *w;
     size_t devices = n > 0 ? (size_t)n : 1, all = (size_t)layers, pairs = devices * (all + 1);
+    size_t ends = CP_LOWER_INTERVALS * devices * all;
     size_t many = (size_t)(n < exact_devices ? n : exact_devices);
     size_t states = 2 * ((size_t)1 << many) * many * all;
     cp_err err;
     CP_TRY(cp_mem_new(NULL, sizeof *w, &w));
     w->layers = layers;
-    CP_TRY_GOTO(err, cp_mem_array(NULL, pairs, sizeof *w->base, &w->base), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, ends, sizeof *w->base, &w->base), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, 2 * all, sizeof *w->source, &w->source), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, pairs, sizeof *w->rest_cost, &w->rest_cost), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, pairs, sizeof *w->rest_s, &w->rest_s), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, 2 * (all + 1), sizeof *w->count, &w->count), fail);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, pairs, sizeof *w->stage_s, &w->stage_s), fail);
+    CP_TRY_GOTO(err, cp_mem_array(NULL, pairs + ends, sizeof *w->stage_s, &w->stage_s), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, states, sizeof *w->first, &w->first), fail);
     CP_TRY_GOTO(err, cp_mem_array(NULL, states, sizeof *w->many, &w->many), fail);
     *out = w;

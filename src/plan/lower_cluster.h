@@ -13,8 +13,7 @@
  * which some are below M, which holds 1f1b and seq. */
 enum cp_lower_kind { CP_LOWER_FLUSH, CP_LOWER_SERIAL, CP_LOWER_OVERLAP, CP_LOWER_KINDS };
 
-/* A link's share of the D2D band lies in one of some intervals; there it counts with its highest
- * share where it delays others (q), and with the best one for itself. */
+/* The share of a link lies in one of some intervals: each is one label, see lower_rule.h. */
 enum { CP_LOWER_INTERVALS = 6 };
 
 /* A way to weigh a link's times against its share: the band that it is part of, the price of all
@@ -29,12 +28,21 @@ enum { CP_LOWER_BANDS = 4, CP_LOWER_RANGES = 4 };
 
 /* From a node to a device of the cluster, both ways. */
 struct cp_lower_link {
-    struct cp_air air;                    /* not slower than either way, in the whole band */
-    double joule;                         /* least priced energy of a round per micro-batch */
-    double fast_s[2][CP_LOWER_INTERVALS]; /* there and back, by half */
-    /* The same with the price of the share, by format. */
+    struct cp_air air; /* not slower than either way, in the whole band */
+    double joule;      /* least priced energy of a round per micro-batch */
+    /* By band: where the intervals end, from 1 down; the least of mix times there and back with the
+     * price of the share in each, by format; and of the whole times (but band 0). */
+    double end[CP_LOWER_BANDS][CP_LOWER_INTERVALS + 1];
     double priced_s[CP_LOWER_BANDS][CP_LOWER_INTERVALS][CP_FORMAT_INT8 + 1];
+    double whole_s[CP_LOWER_BANDS][CP_LOWER_INTERVALS][CP_FORMAT_INT8 + 1];
 };
+
+/* The shares of a link in a band and their intervals; whole: times count so often with q. */
+struct cp_air cp_lower_link_air(const struct cp_lower_link *l, const struct cp_lower_band *b);
+
+/* Ends of n intervals, from end[0] = 1 down to end[n] = 0, where the least without q is at x_cost
+ * and with it at x_all. */
+void cp_lower_intervals(double x_cost, double x_all, int n, double end[CP_LOWER_INTERVALS + 1]);
 
 /* A cluster as prices do not change it. Devices are those present, 0..n-1; costs of energy hold for
  * a round and are priced. */
@@ -58,7 +66,7 @@ struct cp_lower_cluster {
     /* Value of a second of the broadcast, which is 0 for all but one cluster; what a layer on the
      * edge server takes off it. */
     double broadcast_v, broadcast_s;
-    int intervals; /* of shares of the D2D band, at most CP_LOWER_INTERVALS */
+    int intervals; /* of shares, at most CP_LOWER_INTERVALS */
     int ranges;    /* of the longest stage */
     int bands;     /* 2 where there is only seq */
     struct cp_lower_band band[CP_LOWER_BANDS];
@@ -89,7 +97,7 @@ void cp_lower_work_free(struct cp_lower_work *work);
 /* How finely a cluster is bounded. */
 struct cp_lower_options {
     int exact_devices; /* with more present devices, by counts */
-    int intervals;     /* of shares of the D2D band, 1 to CP_LOWER_INTERVALS */
+    int intervals;     /* of shares, 1 to CP_LOWER_INTERVALS */
     int bands;         /* 2 to CP_LOWER_BANDS */
     int ranges;        /* of the longest stage, 1 to CP_LOWER_RANGES */
 };

@@ -141,7 +141,9 @@ static bool gather(struct search *x, unsigned rest, int k)
     }
     if (rest == 0) {
         for (int e = 0; e <= r->c->edge_max; e++) {
-            insert(&w->source[2 * e + !r->fallback], &r->base[k * (r->c->edge_max + 1) + e]);
+            for (int i = 0; i < r->c->intervals; i++) {
+                insert(&w->source[2 * e + !r->fallback], &cp_lower_base(r, k, e)[i]);
+            }
         }
         return true;
     }
@@ -154,7 +156,9 @@ static bool gather(struct search *x, unsigned rest, int k)
                 for (int h = 0; h < r->c->intervals; h++) {
                     struct cp_lower_label l =
                         cp_lower_hopped(r, &w->label[w->first[state] + j], &r->hop[k + 1][u][h]);
-                    insert(&w->source[i], &l);
+                    if (l.cost < INFINITY) {
+                        insert(&w->source[i], &l);
+                    }
                 }
             }
         }
@@ -243,15 +247,21 @@ cp_err cp_lower_by_sets(const struct cp_lower_rule *r, struct cp_lower_work *w,
 
 /*
  * Who holds how many layers, whatever the order: a device that is used has its cheapest incoming
- * link, the edge server the cheapest one of all. For each time that a longest stage can have, the
- * least cost with no longer stage.
+ * link, the edge server the cheapest one of all. For each time that a longest stage, or what stands
+ * for it at the edge server, can have, the least cost with no longer one.
  */
 struct counts {
     const struct cp_lower_rule *r;
     struct cp_lower_work *w;
-    int in[CP_DEVICES_MAX];  /* node of the cheapest incoming link */
-    double first_s, start_s; /* overlap: least time before the first device; flush: least q */
+    int in[CP_DEVICES_MAX]; /* node of the cheapest incoming link */
+    double first_s;         /* overlap: least time before the first device */
 };
+
+/* The longest stage that asks for as much q as a base does. */
+static double stage_of(const struct cp_lower_rule *r, const struct cp_lower_label *base)
+{
+    return r->kind == CP_LOWER_OVERLAP ? base->q_s / r->micro : base->q_s;
+}
 
 static void cheaper(struct cp_lower_label *a, double cost, double free, double uplink)
 {
@@ -270,8 +280,12 @@ static struct cp_lower_label least_below(const struct counts *x, double limit_s)
     for (int i = 0; i <= all; i++) {
         now[i] = (struct cp_lower_label){.cost = INFINITY};
         for (int k = 0; i <= c->edge_max && k < c->n; k++) {
-            const struct cp_lower_label *b = &r->base[k * (c->edge_max + 1) + i];
-            cheaper(&now[i], b->cost, b->free, b->uplink);
+            const struct cp_lower_label *b = cp_lower_base(r, k, i);
+            for (int h = 0; h < c->intervals; h++) {
+                if (!(r->weight > 0) || stage_of(r, &b[h]) <= limit_s) {
+                    cheaper(&now[i], b[h].cost, b[h].free, b[h].uplink);
+                }
+            }
         }
     }
     for (int k = 0; k < c->n; k++) {
@@ -296,7 +310,7 @@ static struct cp_lower_label least_below(const struct counts *x, double limit_s)
 static double q_below(const struct counts *x, double limit_s)
 {
     double q_s = x->r->kind == CP_LOWER_OVERLAP ? x->first_s + x->r->micro * limit_s : limit_s;
-    return x->r->weight > 0 ? x->r->weight * fmax(q_s, x->start_s) : 0;
+    return x->r->weight > 0 ? x->r->weight * q_s : 0;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -309,12 +323,9 @@ static void start_counts(struct counts *x)
 {
     const struct cp_lower_rule *r = x->r;
     const struct cp_lower_cluster *c = r->c;
-    x->first_s = x->start_s = INFINITY;
+    x->first_s = INFINITY;
     for (int k = 0; k < c->n; k++) {
         x->first_s = fmin(x->first_s, c->cu_s + r->least[0][k].s);
-        for (int e = 0; e <= c->edge_max; e++) {
-            x->start_s = fmin(x->start_s, r->base[k * (c->edge_max + 1) + e].q_s);
-        }
         for (int u = x->in[k] = 0; u <= c->n; u++) {
             x->in[k] = r->least[u][k].cost < r->least[x->in[k]][k].cost ? u : x->in[k];
         }
@@ -331,6 +342,11 @@ void cp_lower_by_counts(const struct cp_lower_rule *r, struct cp_lower_work *w,
     for (int k = 0; k < c->n; k++) {
         for (int m = 1; m <= r->room[k] && m <= w->layers; m++) {
             w->stage_s[n++] = m * c->layer_s[k];
+        }
+    }
+    for (int i = 0; i < c->n * (c->edge_max + 1) * c->intervals && r->weight > 0; i++) {
+        if (r->base[i].cost < INFINITY) {
+            w->stage_s[n++] = stage_of(r, &r->base[i]);
         }
     }
     qsort(w->stage_s, (size_t)n, sizeof *w->stage_s, compare_doubles);

@@ -6,6 +6,11 @@
  * A label is a way to serve some last layers: the value so far, and a time q that the rest extends.
  * flush: the longest stage or link so far. overlap: max over the stages j so far of what they add
  * to P_j + M (tau^F_j + tau^B_j), P_j counted from where the label stands. serial: 0.
+ *
+ * A second of q has a value w, and whatever is still added, the total is cost + w max(a, b + q). A
+ * link whose share x may be chosen from an interval becomes one label: its cost is the least cost
+ * of all x, and its q is what makes cost + w q the least of all cost(x) + w q(x). That is below
+ * every x, and exact where q never decides or always does.
  */
 #ifndef CP_PLAN_LOWER_RULE_H
 #define CP_PLAN_LOWER_RULE_H
@@ -42,8 +47,15 @@ struct cp_lower_rule {
         double cost, free, s;
     } hop[CP_DEVICES_MAX + 1][CP_DEVICES_MAX][CP_LOWER_INTERVALS];
     struct cp_lower_hop least[CP_DEVICES_MAX + 1][CP_DEVICES_MAX];
-    const struct cp_lower_label *base; /* [n][edge_max + 1]: last device, layers on the edge */
+    const struct cp_lower_label *base; /* see cp_lower_base */
 };
+
+/* Labels of a last device with some layers on the edge server: one for each interval of y. */
+static inline const struct cp_lower_label *cp_lower_base(const struct cp_lower_rule *r, int k,
+                                                         int edge_layers)
+{
+    return &r->base[(k * (r->c->edge_max + 1) + edge_layers) * r->c->intervals];
+}
 
 /* q with a stage, and with a link, in front. */
 static inline double cp_lower_stage(const struct cp_lower_rule *r, double q_s, double stage_s)
@@ -109,11 +121,11 @@ struct cp_lower_front {
 };
 struct cp_lower_work {
     int layers;
-    struct cp_lower_label *base;   /* [n][L] */
+    struct cp_lower_label *base;   /* [n][L][CP_LOWER_INTERVALS] */
     struct cp_lower_front *source; /* [2 L] */
     double *rest_cost, *rest_s;    /* [n][L] */
     struct cp_lower_label *count;  /* [2][L + 1] */
-    double *stage_s;               /* [n L] */
+    double *stage_s;               /* longest ones: [n (L + 1)], and one for each base */
     int32_t *first;                /* [sets][n][2 L], of labels */
     int16_t *many;
     struct cp_lower_label *label; /* all that are kept */

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "plan/draft.h"
+#include "plan/lower.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,6 +119,46 @@ static cp_err prove(const struct cp_policy *policy, const struct cp_policy_args 
     return CP_OK;
 }
 
+/* Widens a set of plans until it holds one of a cluster: a policy may have an order of its own
+ * (gpipe-uniform), or keep a plan that another one has made. */
+static void widen(struct cp_policy_args *a, struct cp_lower_set *set, int cluster,
+                  const struct cp_cluster_plan *p)
+{
+    bool pipeline = p->mode == CP_MODE_PIPELINE, listed = !pipeline;
+    struct cp_order_list list = cp_draft_orders(a);
+    for (int i = 0; i < list.all; i++) {
+        listed = listed || list.order[i] == p->order;
+    }
+    a->choose_order = a->choose_order || !listed;
+    a->choose_micro = a->choose_micro || p->micro_batches != cp_draft_micro(a, cluster);
+    set->apart = set->apart || !pipeline;
+    set->edge_layers = set->edge_layers || (pipeline && p->edge_layers > 0);
+    set->formats = set->formats || p->upload_format != CP_FORMAT_FP32;
+    for (int j = 0; pipeline && j <= p->segments; j++) {
+        set->formats = set->formats || p->link_format[j] != CP_FORMAT_FP32;
+    }
+}
+
+/* Searched from the plan that was decided. */
+static cp_err add_bound(const struct cp_policy *policy, const struct cp_policy_args *a,
+                        const struct cp_plan *p, struct cp_decision *d)
+{
+    d->bound = NAN;
+    if (a->bound == CP_LOWER_NONE) {
+        return CP_OK;
+    }
+    struct cp_policy_args wide = *a;
+    struct cp_lower_set set = policy->beyond;
+    set.formats = set.formats && a->any_format;
+    for (int c = 0; c < p->n_clusters; c++) {
+        widen(&wide, &set, c, &p->cluster[c]);
+    }
+    int64_t start_ns = cp_now_ns();
+    CP_TRY(cp_lower_bound(&wide, &set, p, a->bound, &d->bound));
+    d->bound_ms = (double)(cp_now_ns() - start_ns) * 1e-6;
+    return CP_OK;
+}
+
 cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_args *a,
                         struct cp_plan *out, struct cp_decision *d)
 {
@@ -134,11 +175,12 @@ cp_err cp_policy_decide(const struct cp_policy *policy, const struct cp_policy_a
     CP_TRY(cp_plan_init(&plan, a->world->n_clusters));
     cp_err err = policy->decide(a, &plan, &decision);
     err = err ? err : prove(policy, a, &plan, &decision);
+    decision.solve_ms = (double)(cp_now_ns() - start_ns) * 1e-6;
+    err = err ? err : add_bound(policy, a, &plan, &decision);
     if (err) {
         cp_plan_fini(&plan);
         return err;
     }
-    decision.solve_ms = (double)(cp_now_ns() - start_ns) * 1e-6;
     snprintf(plan.policy, sizeof plan.policy, "%s", policy->name);
     plan.gen = 0;
     *out = plan;

@@ -48,6 +48,19 @@ double cp_plan_objective(const struct cp_plan *p, const struct cp_world *w,
  * dead. */
 double cp_plan_round_s(const struct cp_plan *p, const struct cp_world *w);
 
+/*
+ * A lower bound on J (plan/lower.h). fast: meant to run inside each decision. full: searches for
+ * better weights and prices, and is exact in larger clusters.
+ */
+enum cp_lower_effort { CP_LOWER_NONE, CP_LOWER_FAST, CP_LOWER_FULL };
+
+/* What plans may do beside the pipelines of sections 6 and 9. */
+struct cp_lower_set {
+    bool edge_layers; /* last layers on the edge server */
+    bool formats;     /* of links and of the upload */
+    bool apart;       /* modes full and split */
+};
+
 struct cp_policy_args {
     const struct cp_world *world;
     const struct cp_world *mean;     /* the same world on mean channels */
@@ -59,6 +72,7 @@ struct cp_policy_args {
     const int *micro; /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
     bool any_format;  /* who carries the plan out knows other formats than fp32 */
     bool alone;       /* dssda-x: without the decisions of the other policies as candidates */
+    enum cp_lower_effort bound; /* whether the decision comes with a bound */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */
     const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */
@@ -66,7 +80,15 @@ struct cp_policy_args {
 
 struct cp_decision {
     double objective; /* J of P1 (section 10), whatever the policy minimised */
-    double solve_ms;
+    double solve_ms;  /* without the bound */
+    /*
+     * J of every plan that the arguments allow to policies of this kind is at least this: all
+     * pipelines with their choice of M and order (whether the policy would choose them or not),
+     * what `beyond` of the policy adds, and what else the plan itself does (gpipe-uniform has an
+     * order of its own). NaN where none was asked for.
+     */
+    double bound;
+    double bound_ms;   /* what it took */
     char binding[160]; /* what binds: memory, energy queue, convergence queue ... for people */
 };
 
@@ -78,6 +100,8 @@ struct cp_policy {
     const char *name;
     const char *help; /* one line */
     bool trains;      /* may be used by `run`; else only modelled */
+    /* What its plans may do beside plain pipelines; formats only with args->any_format. */
+    struct cp_lower_set beyond;
     cp_err (*decide)(const struct cp_policy_args *a, struct cp_plan *out, struct cp_decision *d);
 };
 

@@ -412,6 +412,8 @@ static void bound_is_below_every_policy(void **state)
         static const struct cp_lower_set all = {
             .edge_layers = true, .formats = true, .apart = true};
         draw_situation(&s, seed);
+        s.a.any_format = seed % 16 < 8;
+        s.a.bound = seed % 3 ? CP_LOWER_NONE : CP_LOWER_FAST;
         for (int i = 0; CP_POLICIES[i]; i++) {
             struct cp_plan p;
             struct cp_decision d;
@@ -419,6 +421,7 @@ static void bound_is_below_every_policy(void **state)
                 cp_policy_decide(CP_POLICIES[i], &s.a, &p, &d) != CP_OK) {
                 continue;
             }
+            assert_true(s.a.bound ? d.bound <= d.objective && d.bound_ms >= 0 : isnan(d.bound));
             bool plain = true;
             for (int c = 0; c < p.n_clusters; c++) {
                 plain &= p.cluster[c].mode == CP_MODE_PIPELINE && p.cluster[c].edge_layers == 0 &&
@@ -689,6 +692,121 @@ static void odd_worlds_have_a_bound(void **state)
     }
 }
 
+/* --- labels of links -------------------------------------------------------------------------- */
+
+/* What a label stands for: whatever is still added (rest), it is never above the value of a share;
+ * and the least of the labels is not far below the least of all shares. */
+struct curve {
+    double rest, label, least; /* least: of the shares that were tried */
+};
+
+static void try_share(struct curve *x, double value)
+{
+    assert_true(x->label <= value * (1 + 1e-9));
+    x->least = fmin(x->least, value);
+}
+
+/* Shares of a D2D link, whose times there and back count in the cost and in q. */
+static void check_hop(const struct cp_lower_rule *r, const struct cp_lower_price *price, int u,
+                      int k, double rest_s, struct curve *all)
+{
+    const struct cp_lower_band *b = &r->c->band[r->band];
+    const struct cp_lower_link *l = &r->c->link[u * r->c->n + k];
+    struct cp_air air = cp_lower_link_air(l, b);
+    double a = r->c->steps * price->time;
+    for (int i = 0; i < r->c->intervals; i++) {
+        const struct cp_lower_hop *hop = &r->hop[u][k][i];
+        double low = l->end[r->band][i + 1], high = l->end[r->band][i];
+        struct curve x = {rest_s, hop->cost + r->weight * fmax(rest_s, hop->s), FREE};
+        for (int at = 1; at <= 40 && low < high; at++) {
+            double share = low + (high - low) * at / 40, time_s = 2 * cp_air_s(&air, share);
+            try_share(&x, r->micro * l->joule + a * (b->mix * time_s + b->price_s * share) +
+                              r->weight * fmax(rest_s, time_s));
+        }
+        all->least = fmin(all->least, x.least);
+        all->label = fmin(all->label, low < high ? x.label : FREE);
+    }
+}
+
+/* Shares of the link to the edge server, which has e layers. */
+static void check_base(const struct cp_lower_rule *r, const struct cp_lower_price *price, int k,
+                       int e, double rest_s, struct curve *all)
+{
+    const struct cp_lower_cluster *c = r->c;
+    const struct cp_world *w = c->a->world;
+    bool overlap = r->kind == CP_LOWER_OVERLAP;
+    double mix = overlap ? c->band[r->band].mix : 1, a = c->steps * price->time * mix;
+    double edge_s = c->head_s + e * c->edge_layer_s, m = r->micro;
+    double busy_s = c->longer * fmax(r->range.low_s, c->slot_s[w->model.layers - e]);
+    double fixed = m * (c->cu_joule + c->edge_joule[k]) + c->micro_price / m + a * c->cu_s +
+                   c->upload_joule * cp_upload_bits(w, e) -
+                   c->steps * price->time * c->band[r->band].price_s;
+    for (int at = 0; at <= 300; at++) {
+        double y = pow(10, -5 * (1 - at / 300.0));
+        double out_s = cp_air_s(&c->edge[k], y), back_s = c->edge_down_s[k] / y;
+        double link_s = out_s + back_s, longest_s = fmax(edge_s, fmax(out_s, back_s));
+        double q_s = overlap ? link_s + edge_s + (m - 1) * longest_s : fmax(link_s, edge_s);
+        double value = fixed + a * (link_s + edge_s) + price->uplink * y +
+                       price->time * cp_upload_bits(w, e) * cp_air_s(&c->upload, y) +
+                       (overlap ? a * (m - 1) * fmax(busy_s < FREE ? busy_s : 0, out_s) : 0) +
+                       r->weight * fmax(rest_s, overlap ? q_s : fmax(q_s, c->cu_s));
+        all->least = fmin(all->least, value);
+    }
+    for (int i = 0; i < c->intervals; i++) {
+        const struct cp_lower_label *l = &cp_lower_base(r, k, e)[i];
+        all->label = fmin(all->label, l->cost + r->weight * fmax(rest_s, l->q_s));
+    }
+    assert_true(all->label <= all->least + 1e-9 * fabs(all->least));
+}
+
+static void labels_of_links_are_tight_bounds(void **state)
+{
+    (void)state;
+    double ends = 0, ratio = 0;
+    int cases = 0;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        struct situation s;
+        struct cp_lower_cluster k;
+        struct cp_lower_work *work;
+        struct cp_lower_rule r;
+        struct cp_rng rng;
+        cp_rng_init(&rng, seed, CP_RNG_TEST, 11, 0);
+        draw_situation(&s, seed);
+        s.w.radio.band_up_hz *= pow(10, cp_rng_range(&rng, -3, 0.5));
+        s.a.choose_order = true;
+        const struct cp_lower_set set = {.edge_layers = seed % 2};
+        const struct cp_lower_options options = {8, 1 + (int)(seed % 6), 3, 1};
+        double v = cp_queues_v(s.a.queues);
+        const struct cp_lower_price price = {v, v * pow(10, cp_rng_range(&rng, -1, 4))};
+        assert_int_equal(cp_lower_cluster_init(&k, &s.a, &set, NULL, 0, &options), CP_OK);
+        assert_int_equal(cp_lower_work_new(k.n, 8, s.w.model.layers, &work), CP_OK);
+        cp_lower_cluster_band(&k, 0, cp_rng_range(&rng, 0, 1), 1);
+        cp_lower_cluster_band(&k, 1, cp_rng_range(&rng, 0, 1), cp_rng_range(&rng, 0, 0.9));
+        for (int kind = 0; kind < 2 && k.n > 0; kind++) {
+            struct cp_lower_range range = {0, INFINITY};
+            cp_lower_rule_make(&k, &price, kind ? CP_LOWER_OVERLAP : CP_LOWER_FLUSH, k.micro_high,
+                               kind, range, work->base, &r);
+            for (int i = 0; i < 12; i++) {
+                double rest_s = i < 2 ? 0 : pow(10, cp_rng_range(&rng, -3, 2));
+                struct curve hop = {.label = FREE, .least = FREE}, base = hop;
+                check_hop(&r, &price, 0, (int)(seed % (uint64_t)k.n), rest_s, &hop);
+                check_base(&r, &price, (int)(seed % (uint64_t)k.n), k.edge_max / 2, rest_s, &base);
+                if (options.intervals == 6) {
+                    ends += hop.label / hop.least;
+                    ratio += base.label / base.least;
+                    cases++;
+                }
+            }
+        }
+        cp_lower_work_free(work);
+        cp_lower_cluster_fini(&k);
+        free_situation(&s);
+    }
+    print_message("bound: labels are %.4f of D2D links, %.4f of those to the edge server\n",
+                  ends / cases, ratio / cases);
+    assert_true(cases > 200 && ends / cases > 0.98 && ratio / cases > 0.97);
+}
+
 /* The least label of all cuts of a rule, one by one. */
 static void walk_cuts(const struct cp_lower_rule *r, struct cp_cluster_plan *p, int left,
                       unsigned used, double *best)
@@ -838,6 +956,7 @@ int main(void)
         cmocka_unit_test(fallbacks_count_only_where_memory_forces_them),
         cmocka_unit_test(bound_is_exact_where_little_is_relaxed),
         cmocka_unit_test(odd_worlds_have_a_bound),
+        cmocka_unit_test(labels_of_links_are_tight_bounds),
         cmocka_unit_test(search_equals_enumeration),
         cmocka_unit_test(freedom_never_raises_the_least_value),
         cmocka_unit_test(failing_allocations_leave_nothing),
