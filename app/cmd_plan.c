@@ -30,7 +30,7 @@ static void heading(const json_t *doc)
            ui_energy(doc_number(doc, "round_energy_j")).s);
     printf("  objective %s", ui_number(doc_number(doc, "objective")).s);
     if (isfinite(doc_number(doc, "gap_bound"))) {
-        printf(", at most %s above the best", ui_number(doc_number(doc, "gap_bound")).s);
+        printf(", at most %s above the best", ui_percent(100 * doc_number(doc, "gap_bound")).s);
     }
     printf("; solved in %s\n", ui_time(1e-3 * doc_number(doc, "solve_ms")).s);
     fputs("  binds: ", stdout);

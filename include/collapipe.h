@@ -115,7 +115,9 @@ struct collapipe_plan_options {
 };
 
 /*
- * One decision. The document has the fields of the command line's contract, and per cluster
+ * One decision. The document has the fields of the command line's contract, with "bound", which no
+ * plan's objective is below, "gap_bound", (objective - bound) / bound, both null where nothing is
+ * known, and "bound_ms", which solve_ms does not hold; and per cluster
  *   "grid" (the step drawn as text, time to the right), "bubble" {"busy_s":[S+2],"fill_s":[S+2],
  *   "imbalance_s":[S+2],"transfer_s":[S+2]} (their sum is step_s on every stage; null without a
  *   pipeline), "round_parts" {"steps_s","exchange_s","straggler_s","broadcast_s"} (their sum is

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80 };
+enum { COLUMNS = 80, FULL_CLUSTERS = 64 /* with more, a bound takes as long as a decision */ };
 
 struct planner {
     struct collapipe_plan_options opt;
@@ -178,7 +178,11 @@ static cp_err add_forecast(const struct planner *p, json_t *j, const struct cp_p
     json_object_set_new(j, "objective", json_real(d->objective));
     json_object_set_new(j, "latency_s", json_real(f.latency_s));
     json_object_set_new(j, "round_energy_j", json_real(f.energy_j));
-    json_object_set_new(j, "gap_bound", json_null()); /* no certificate in this version */
+    json_object_set_new(j, "bound", d->bound > 0 ? json_real(d->bound) : json_null());
+    json_object_set_new(j, "gap_bound",
+                        d->bound > 0 ? json_real((d->objective - d->bound) / d->bound)
+                                     : json_null());
+    json_object_set_new(j, "bound_ms", json_real(d->bound_ms));
     json_object_set_new(j, "solve_ms", json_real(d->solve_ms));
     json_object_set_new(j, "binding", binding_json(d->binding));
     cp_err err = CP_OK;
@@ -267,7 +271,9 @@ static cp_err make_plan(const struct planner *p, json_t **out)
     if (name) {
         CP_TRY(cp_api_policy(name, &policy));
     }
+    args.bound = p->world.n_clusters > FULL_CLUSTERS ? CP_LOWER_FAST : CP_LOWER_FULL;
     cp_err err = cp_policy_decide(policy, &args, &plan, &d);
+    args.bound = CP_LOWER_NONE;
     if (err) {
         return cp_what_if_fail(policy, &args, err);
     }

@@ -180,7 +180,9 @@ static void every_policy_gives_the_contract(void **state)
         assert_string_equal(text_of(doc, "policy"), name);
         assert_true(number(doc, "objective") > 0 && number(doc, "latency_s") > 0);
         assert_true(number(doc, "solve_ms") >= 0);
-        assert_true(json_is_number(get(doc, "gap_bound")) || json_is_null(get(doc, "gap_bound")));
+        double bound = number(doc, "bound"), gap = number(doc, "objective") / bound - 1;
+        assert_true(bound > 0 && gap >= 0 && number(doc, "bound_ms") > 0);
+        assert_true(fabs(number(doc, "gap_bound") - gap) <= 1e-9 * (1 + gap));
         assert_true(json_is_array(get(doc, "binding")));
         assert_null(json_object_get(doc, "explain"));
         const json_t *clusters = get(doc, "clusters");
