@@ -61,6 +61,8 @@ struct cp_lower_set {
     bool apart;       /* modes full and split */
 };
 
+enum { CP_POLICY_THREADS_MAX = 16 };
+
 struct cp_policy_args {
     const struct cp_world *world;
     const struct cp_world *mean;     /* the same world on mean channels */
@@ -73,6 +75,10 @@ struct cp_policy_args {
     bool any_format;  /* who carries the plan out knows other formats than fp32 */
     bool alone;       /* dssda-x: without the decisions of the other policies as candidates */
     enum cp_lower_effort bound; /* whether the decision comes with a bound */
+
+    int threads;     /* that a decision may use, CP_POLICY_THREADS_MAX at most; 0 and 1: this one */
+    bool any_format; /* who carries the plan out knows other formats than fp32 */
+    bool alone;      /* dssda-x: without the decisions of the other policies as candidates */
     uint64_t seed;
     int n_cuts;                        /* static: clusters in cuts */
     const int (*cuts)[CP_DEVICES_MAX]; /* layers per device in device order; 0: stand-by */

@@ -15,6 +15,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { WEIGHTS = 6, ROUNDS = 4 }; /* of the grid V .. V 10^-2 / C, and 0 besides */
@@ -22,7 +24,11 @@ enum { WEIGHTS = 6, ROUNDS = 4 }; /* of the grid V .. V 10^-2 / C, and 0 besides
 static const double GAIN = 1e-4; /* relative: less is not worth another round */
 
 struct slot {
-    struct cp_solver x;
+    const struct cp_policy_args *a;
+    const struct cp_solver_options *o;
+    struct cp_solver *x; /* [crew] */
+    int crew;            /* threads */
+    bool heuristic;
     int n;                           /* clusters */
     struct cp_front *front, *before; /* per cluster: of this round of the search, and the last */
     double *share;                   /* y */
@@ -54,7 +60,7 @@ static int weights(const struct cp_policy_args *a, int cluster, double v[WEIGHTS
 /* The only way to another plan: J falls (Proposition 4). */
 static void take_if_better(struct slot *s, const struct cp_plan *trial)
 {
-    double value = cp_plan_objective(trial, s->x.a->world, s->x.a->queues);
+    double value = cp_plan_objective(trial, s->a->world, s->a->queues);
     if (value < s->value) {
         memcpy(s->plan.cluster, trial->cluster, (size_t)s->n * sizeof *trial->cluster);
         s->value = value;
@@ -66,7 +72,7 @@ static void take_if_better(struct slot *s, const struct cp_plan *trial)
 /* How a cluster's time and cost depend on its share, by Lemma 1 or M Sigma. */
 static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
 {
-    const struct cp_policy_args *a = s->x.a;
+    const struct cp_policy_args *a = s->a;
     const struct cp_world *w = a->world;
     const struct cp_radio *r = &w->radio;
     const struct cp_cluster *cl = &w->cluster[c];
@@ -104,7 +110,7 @@ static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
 /* An uplink of a cluster whose devices work apart: each has its part of the share. */
 static struct cp_air air_apart(const struct slot *s, int c, int i, double bits)
 {
-    const struct cp_world *w = s->x.a->world;
+    const struct cp_world *w = s->a->world;
     const struct cp_cluster_plan *p = &s->plan.cluster[c];
     return cp_air_make(bits, w->radio.band_up_hz / p->segments, p->power_fwd_w[i + 1],
                        w->cluster[c].gain_d2e[p->device[i] + 1], w->radio.noise_w_hz);
@@ -123,7 +129,7 @@ static int slowest_apart(const struct slot *s, int c)
             alike.device[k] = p->device[i];
             alike.power_fwd_w[k + 1] = p->power_fwd_w[i + 1];
         }
-        cp_cluster_forecast_make(&alike, c, s->x.a->world, &f);
+        cp_cluster_forecast_make(&alike, c, s->a->world, &f);
         if (f.round_s > slowest) {
             slowest = f.round_s;
             slow = i;
@@ -136,7 +142,7 @@ static int slowest_apart(const struct slot *s, int c)
  * are taken to change with the share as those of the slowest. */
 static void describe_apart(const struct slot *s, int c, struct cp_share_cluster *out)
 {
-    const struct cp_world *w = s->x.a->world;
+    const struct cp_world *w = s->a->world;
     const struct cp_cluster_plan *p = &s->plan.cluster[c];
     struct cp_cluster_forecast f;
     int slow = slowest_apart(s, c);
@@ -153,7 +159,7 @@ static void describe_apart(const struct slot *s, int c, struct cp_share_cluster 
         .model = air_apart(s, c, slow, model),
     };
     for (int i = 0; i < p->segments; i++) {
-        double price = cp_queues_price(s->x.a->queues, w, c, p->device[i] + 1);
+        double price = cp_queues_price(s->a->queues, w, c, p->device[i] + 1);
         double up_s = cp_air_time_s(air_apart(s, c, i, fwd), now);
         double model_s = cp_air_time_s(air_apart(s, c, i, model), now);
         price *= p->power_fwd_w[i + 1];
@@ -186,12 +192,12 @@ static cp_err divide(struct slot *s)
         }
     }
     const struct cp_share problem = {
-        .n = s->n, .cluster = cluster, .peak = cp_queues_v(s->x.a->queues)};
+        .n = s->n, .cluster = cluster, .peak = cp_queues_v(s->a->queues)};
     cp_share_solve(&problem, work, out, &result);
     for (int c = 0; c < s->n; c++) {
         trial.cluster[c].uplink_share = out[c].share;
     }
-    if (cp_plan_round_s(&trial, s->x.a->world) <= CP_ROUND_MOST_S) {
+    if (cp_plan_round_s(&trial, s->a->world) <= CP_ROUND_MOST_S) {
         take_if_better(s, &trial);
     }
 done:
@@ -204,26 +210,76 @@ done:
 
 /* --- the search ------------------------------------------------------------------------------ */
 
-static cp_err solve_clusters(struct slot *s, bool known)
+static cp_err solve_cluster(const struct slot *s, struct cp_solver *x, bool known, int c)
 {
     double v[WEIGHTS + 1];
+    int n = weights(x->a, c, v);
+    s->front[c].n = 0;
+    return cp_cluster_solve(x, c, s->share[c], v, n, known ? &s->before[c] : NULL, &s->front[c]);
+}
+
+enum { CREW_WHY = 512 };
+
+/* Every step-th cluster from the first on, by one thread with a solver of its own. */
+struct crew {
+    const struct slot *s;
+    struct cp_solver *x;
+    bool known;
+    int first, step;
+    int failed; /* the cluster where it stopped, if it did */
+    cp_err err;
+    char why[CREW_WHY]; /* texts of errors belong to their thread */
+};
+
+static void *solve_some(void *arg)
+{
+    struct crew *crew = arg;
+    for (int c = crew->first; c < crew->s->n && !crew->err; c += crew->step) {
+        crew->err = solve_cluster(crew->s, crew->x, crew->known, c);
+        if (crew->err) {
+            crew->failed = c;
+            snprintf(crew->why, sizeof crew->why, "%s", cp_err_text());
+        }
+    }
+    return NULL;
+}
+
+/* Clusters do not know of each other, so the fronts do not hang on the number of threads, nor which
+ * failure is told: that of the first cluster that has one. */
+static cp_err solve_clusters(struct slot *s, bool known)
+{
+    struct crew crew[CP_POLICY_THREADS_MAX];
+    pthread_t thread[CP_POLICY_THREADS_MAX];
+    bool begun[CP_POLICY_THREADS_MAX] = {false};
     for (int c = 0; c < s->n; c++) {
         struct cp_front old = s->before[c];
         s->before[c] = s->front[c];
         s->front[c] = old;
-        s->front[c].n = 0;
-        int n = weights(s->x.a, c, v);
-        CP_TRY(cp_cluster_solve(&s->x, c, s->share[c], v, n, known ? &s->before[c] : NULL,
-                                &s->front[c]));
     }
-    return CP_OK;
+    for (int i = 0; i < s->crew; i++) {
+        crew[i] = (struct crew){.s = s, .x = &s->x[i], .known = known, .first = i, .step = s->crew};
+        begun[i] = i > 0 && pthread_create(&thread[i], NULL, solve_some, &crew[i]) == 0;
+    }
+    const struct crew *failed = NULL;
+    for (int i = 0; i < s->crew; i++) {
+        if (begun[i]) {
+            pthread_join(thread[i], NULL);
+        } else {
+            solve_some(&crew[i]); /* the first, and those for which there was no thread */
+        }
+        if (crew[i].err && (!failed || crew[i].failed < failed->failed)) {
+            failed = &crew[i];
+        }
+        s->heuristic |= s->x[i].heuristic;
+    }
+    return failed ? cp_fail(failed->err, "%s", failed->why) : CP_OK;
 }
 
 /* The best choice of the fronts, taken if it lowers J. */
 static cp_err merge(struct slot *s)
 {
     struct cp_plan trial = {0};
-    CP_TRY(cp_front_merge(s->front, s->n, cp_queues_v(s->x.a->queues), s->pick));
+    CP_TRY(cp_front_merge(s->front, s->n, cp_queues_v(s->a->queues), s->pick));
     CP_TRY(cp_plan_copy(&trial, &s->plan));
     for (int c = 0; c < s->n; c++) {
         trial.cluster[c] = s->front[c].item[s->pick[c]].plan;
@@ -254,15 +310,15 @@ static bool belongs_here(const struct cp_plan *p, const struct cp_world *w)
 /* Last round's plans are where the search begins. */
 static cp_err start(struct slot *s, bool *known)
 {
-    const struct cp_plan *p = s->x.a->incumbent;
-    *known = belongs_here(p, s->x.a->world);
+    const struct cp_plan *p = s->a->incumbent;
+    *known = belongs_here(p, s->a->world);
     double sum = 0;
     for (int c = 0; *known && c < s->n; c++) {
-        CP_TRY(cp_front_add(&s->front[c], s->x.a, c, &p->cluster[c]));
+        CP_TRY(cp_front_add(&s->front[c], s->a, c, &p->cluster[c]));
         sum += p->cluster[c].uplink_share;
     }
     for (int c = 0; c < s->n; c++) {
-        bool share = *known && !s->x.o->equal_share && sum > 0;
+        bool share = *known && !s->o->equal_share && sum > 0;
         s->share[c] = share ? p->cluster[c].uplink_share / fmax(sum, 1) : 1.0 / s->n;
     }
     return CP_OK;
@@ -276,7 +332,7 @@ static cp_err search(struct slot *s)
         double before = s->value;
         CP_TRY(solve_clusters(s, known || i > 0));
         CP_TRY(merge(s));
-        if (s->x.o->equal_share || s->n == 1) {
+        if (s->o->equal_share || s->n == 1) {
             break;
         }
         CP_TRY(divide(s));
@@ -308,7 +364,7 @@ static bool same_cuts(const struct cp_plan *x, const struct cp_plan *y)
  */
 static cp_err stay(struct slot *s, struct cp_decision *d)
 {
-    const struct cp_policy_args *a = s->x.a;
+    const struct cp_policy_args *a = s->a;
     if (!belongs_here(a->incumbent, a->world) || same_cuts(a->incumbent, &s->plan)) {
         return CP_OK;
     }
@@ -317,7 +373,7 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     for (int c = 0; c < s->n; c++) {
         int n = weights(a, c, v);
         s->front[c].n = 0;
-        CP_TRY(cp_cluster_keep(&s->x, c, s->plan.cluster[c].uplink_share, v, n,
+        CP_TRY(cp_cluster_keep(&s->x[0], c, s->plan.cluster[c].uplink_share, v, n,
                                &a->incumbent->cluster[c], &s->front[c]));
         if (s->front[c].n == 0) {
             return CP_OK; /* this cut does not hold any more */
@@ -326,7 +382,7 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     CP_TRY(cp_plan_copy(&best, &s->plan));
     s->value = INFINITY;
     cp_err err = merge(s);
-    if (!err && !s->x.o->equal_share) {
+    if (!err && !s->o->equal_share) {
         err = divide(s);
     }
     if (!err && fresh < s->value * (1 - CP_KEEP_MARGIN)) {
@@ -340,14 +396,37 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     return err;
 }
 
+/* One thread for every few clusters, as many as are allowed. */
+static cp_err open_crew(struct slot *s)
+{
+    enum { CLUSTERS_EACH = 4 };
+    int most = s->a->threads < CP_POLICY_THREADS_MAX ? s->a->threads : CP_POLICY_THREADS_MAX;
+    s->crew = s->n / CLUSTERS_EACH < most ? s->n / CLUSTERS_EACH : most;
+    s->crew = s->crew > 1 ? s->crew : 1;
+    CP_TRY(cp_mem_array(NULL, (size_t)s->crew, sizeof *s->x, &s->x));
+    for (int i = 0; i < s->crew; i++) {
+        s->x[i] = (struct cp_solver){.a = s->a, .o = s->o};
+        CP_TRY(cp_mem_new(NULL, sizeof *s->x[i].room, &s->x[i].room));
+    }
+    return CP_OK;
+}
+
+static void close_crew(struct slot *s)
+{
+    for (int i = 0; s->x && i < s->crew; i++) {
+        cp_split_work_fini(&s->x[i].work);
+        cp_mem_free(s->x[i].room);
+    }
+    cp_mem_free(s->x);
+}
+
 cp_err cp_slot_solve(const struct cp_policy_args *a, const struct cp_solver_options *o,
                      struct cp_plan *out, struct cp_decision *d)
 {
-    struct slot s = {
-        .x = {.a = a, .o = o}, .n = a->world->n_clusters, .plan = *out, .value = INFINITY};
+    struct slot s = {.a = a, .o = o, .n = a->world->n_clusters, .plan = *out, .value = INFINITY};
     size_t n = (size_t)s.n;
     cp_err err;
-    CP_TRY_GOTO(err, cp_mem_new(NULL, sizeof *s.x.room, &s.x.room), done);
+    CP_TRY_GOTO(err, open_crew(&s), done);
     CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.front, &s.front), done);
     CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.before, &s.before), done);
     CP_TRY_GOTO(err, cp_mem_array(NULL, n, sizeof *s.share, &s.share), done);
@@ -355,10 +434,10 @@ cp_err cp_slot_solve(const struct cp_policy_args *a, const struct cp_solver_opti
     CP_TRY_GOTO(err, search(&s), done);
     CP_TRY_GOTO(err, stay(&s, d), done);
     assert(s.value == cp_plan_objective(&s.plan, a->world, a->queues));
-    if (s.x.heuristic) {
+    if (s.heuristic) {
         cp_draft_note(d, "too many devices for the exact program: beam search");
     }
-    cp_solver_note(&s.x, out, d);
+    cp_solver_note(&s.x[0], out, d);
 done:
     for (int c = 0; c < s.n; c++) {
         if (s.front) {
@@ -372,7 +451,6 @@ done:
     cp_mem_free(s.before);
     cp_mem_free(s.share);
     cp_mem_free(s.pick);
-    cp_split_work_fini(&s.x.work);
-    cp_mem_free(s.x.room);
+    close_crew(&s);
     return err;
 }
