@@ -195,12 +195,8 @@ static int print_policies(void)
     printf("\npolicies (plan.policy):\n");
     json_array_foreach(json_object_get(doc, "policies"), i, one)
     {
-        bool trains = json_is_true(json_object_get(one, "trains"));
         printf("  %-15s ", json_string_value(json_object_get(one, "name")));
         ui_wrap(stdout, 18, 18, json_string_value(json_object_get(one, "help")));
-        if (!trains) {
-            printf("%18s(only modelled: for plan, not for run)\n", "");
-        }
     }
     json_decref(doc);
     collapipe_free(json);

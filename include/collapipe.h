@@ -50,7 +50,7 @@ int collapipe_config_open(const char *path, const char *const *assignments, size
 void collapipe_config_close(collapipe_config *c);
 int collapipe_config_print(const collapipe_config *c, char **yaml); /* values with their origin */
 int collapipe_config_help(char **text); /* every option with unit, range and default */
-int collapipe_policies(char **json);    /* {"policies":[{"name","help","trains"}]} */
+int collapipe_policies(char **json);    /* {"policies":[{"name","help"}]} */
 
 /* --- a folder to start from ------------------------------------------------------------------ */
 

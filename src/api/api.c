@@ -332,9 +332,8 @@ int collapipe_policies(char **json)
 {
     json_t *list = json_array();
     for (int i = 0; CP_POLICIES[i]; i++) {
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:b}", "name", CP_POLICIES[i]->name, "help",
-                                        CP_POLICIES[i]->help, "trains", CP_POLICIES[i]->trains));
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", CP_POLICIES[i]->name, "help",
+                                              CP_POLICIES[i]->help));
     }
     return cp_api_status(cp_api_dump(json_pack("{s:o}", "policies", list), json));
 }

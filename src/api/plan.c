@@ -48,6 +48,7 @@ static struct cp_policy_args policy_args(const struct planner *p)
 {
     struct cp_policy_args args = cp_job_policy_args(&p->job, &p->world, &p->mean);
     args.queues = &p->queues;
+    args.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return args;
 }
 

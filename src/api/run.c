@@ -276,11 +276,9 @@ static cp_err read_job(struct cp_runner *r)
 {
     CP_TRY(cp_name_check(CP_E_CONFIG, "run.name", cp_runner_config(r)->run.name));
     CP_TRY(cp_job_init(&r->job, cp_runner_config(r), r->cfg->folder));
-    if (!r->job.policy->trains) {
-        return cp_fail(CP_E_CONFIG,
-                       "plan.policy=%s is a model for comparison in this version, it does not "
-                       "train; collapipe plan --policy %s shows it",
-                       r->job.policy->name, r->job.policy->name);
+    if (cp_runner_config(r)->plan.formats != CP_FORMATS_FP32) {
+        return cp_fail(CP_E_CONFIG, "plan.formats=any is for plan and simulate: in this version a "
+                                    "run sends fp32; take plan.formats=fp32");
     }
     return CP_OK;
 }

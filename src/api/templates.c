@@ -135,6 +135,7 @@ static const char SIMULATE[] =
     "\n"
     "plan:\n"
     "  policy: dssda\n"
+    "  formats: any       # dssda-x may send bf16 and int8, too\n"
     "  v: 10              # larger: faster rounds, energy budgets met later\n"
     "\n"
     "# 4 clusters of 4 devices: 20 to 120 GFLOP/s, 15 to 40 pJ/FLOP, 1 to 4 GiB, 280 to 520 J a "

@@ -10,6 +10,7 @@
 
 enum cp_partition { CP_PARTITION_IID, CP_PARTITION_DIRICHLET };
 enum cp_batch_mode { CP_BATCH_FIXED_B, CP_BATCH_FIXED_BATCH };
+enum cp_plan_formats { CP_FORMATS_FP32, CP_FORMATS_ANY };
 enum cp_moments { CP_MOMENTS_KEEP, CP_MOMENTS_RESET };
 enum cp_weights { CP_WEIGHTS_DATA, CP_WEIGHTS_TRAINED };
 enum cp_change { CP_CHANGE_LEAVE, CP_CHANGE_JOIN, CP_CHANGE_RATE };
@@ -68,9 +69,9 @@ struct cp_config {
         const char *policy;
         struct cp_conf_cuts cuts;
         double v;
-        int batch_mode;
         const char *figures; /* file of measured figures; NULL: the model's */
         bool measured;       /* simulate: the planner knows what it has observed, not the truth */
+        int batch_mode, formats;
     } plan;
     struct {
         int order;

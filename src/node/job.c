@@ -545,6 +545,7 @@ struct cp_policy_args cp_job_policy_args(const struct cp_job *job, const struct 
         .order = choose_order ? CP_ORDER_1F1B : (enum cp_order)c->pipe.order,
         .choose_order = choose_order,
         .choose_micro = c->plan.batch_mode == CP_BATCH_FIXED_B,
+        .any_format = c->plan.formats == CP_FORMATS_ANY,
         .seed = job->seed,
         .n_cuts = job->cuts ? job->base.n_clusters : 0,
         .cuts = (const int(*)[CP_DEVICES_MAX])job->cuts,

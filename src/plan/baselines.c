@@ -84,7 +84,6 @@ static cp_err decide_static(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_STATIC = {
     .name = "static",
     .help = "the cuts of plan.cuts, equal shares, greatest powers",
-    .trains = true,
     .decide = decide_static,
 };
 
@@ -110,7 +109,6 @@ static cp_err decide_uniform(const struct cp_policy_args *a, struct cp_plan *out
 const struct cp_policy CP_POLICY_GPIPE_UNIFORM = {
     .name = "gpipe-uniform",
     .help = "equal segments on all devices in index order, equal shares, gpipe",
-    .trains = true,
     .decide = decide_uniform,
 };
 
@@ -250,7 +248,6 @@ static cp_err decide_greedy(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_GREEDY = {
     .name = "greedy",
     .help = "layers in proportion to speed within memory, nearest neighbour next",
-    .trains = true,
     .decide = decide_greedy,
 };
 
@@ -304,7 +301,6 @@ static cp_err decide_random(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_RANDOM = {
     .name = "random",
     .help = "a random cut that fits into memory, from the seed",
-    .trains = true,
     .decide = decide_random,
 };
 
@@ -381,7 +377,6 @@ static cp_err decide_pipeedge(const struct cp_policy_args *a, struct cp_plan *ou
 const struct cp_policy CP_POLICY_PIPEEDGE = {
     .name = "pipeedge",
     .help = "the cut of the shortest bottleneck on mean channels, equal shares",
-    .trains = true,
     .decide = decide_pipeedge,
 };
 
@@ -422,7 +417,6 @@ static cp_err decide_fedavg(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_FEDAVG = {
     .name = "fedavg",
     .help = "every device trains the whole model on its share of the samples",
-    .trains = true,
     .beyond = {.apart = true},
     .decide = decide_fedavg,
 };
@@ -462,7 +456,6 @@ static cp_err decide_best_single(const struct cp_policy_args *a, struct cp_plan 
 const struct cp_policy CP_POLICY_BEST_SINGLE = {
     .name = "best-single",
     .help = "the fastest device that can hold the whole model trains it alone",
-    .trains = true,
     .beyond = {.apart = true},
     .decide = decide_best_single,
 };
@@ -485,10 +478,10 @@ static cp_err split_all(const struct cp_policy_args *a, int layers, struct cp_pl
             if (need > d->mem_bytes) {
                 char needs[CP_BYTES_TEXT], has[CP_BYTES_TEXT];
                 return cp_fail(CP_E_PLAN,
-                               "%s: %s cannot hold the embedding and %d layers: they need %s, the "
+                               "%s: %s cannot hold the embedding and %d layer%s: they need %s, the "
                                "device has %s",
-                               cl->name, d->name, layers, cp_bytes_text(need, needs),
-                               cp_bytes_text(d->mem_bytes, has));
+                               cl->name, d->name, layers, layers == 1 ? "" : "s",
+                               cp_bytes_text(need, needs), cp_bytes_text(d->mem_bytes, has));
             }
         }
     }
@@ -522,7 +515,6 @@ static cp_err decide_splitfed(const struct cp_policy_args *a, struct cp_plan *ou
 const struct cp_policy CP_POLICY_SPLITFED = {
     .name = "splitfed",
     .help = "the embedding and the first layers on every device, the rest on the edge server",
-    .trains = true,
     .beyond = {.apart = true},
     .decide = decide_splitfed,
 };

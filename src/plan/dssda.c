@@ -19,7 +19,6 @@ static cp_err decide_dssda(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_DSSDA = {
     .name = "dssda",
     .help = "cuts, devices, order, micro-batches, bands and powers by drift plus penalty",
-    .trains = true,
     .decide = decide_dssda,
 };
 
@@ -31,8 +30,7 @@ const struct cp_policy CP_POLICY_DSSDA = {
     {                                                                                              \
         return cp_slot_solve(a, &(struct cp_solver_options){.option = true}, out, d);              \
     }                                                                                              \
-    const struct cp_policy ident = {                                                               \
-        .name = title, .help = text, .trains = true, .decide = decide_##option};
+    const struct cp_policy ident = {.name = title, .help = text, .decide = decide_##option};
 
 ABLATION(CP_POLICY_DSSDA_UNIFORM, "dssda-uniform", "dssda with the cut of gpipe-uniform",
          uniform_cut)
@@ -64,7 +62,6 @@ static cp_err decide_fixed_micro(const struct cp_policy_args *a, struct cp_plan 
 const struct cp_policy CP_POLICY_DSSDA_MICRO = {
     .name = "dssda-fixed-m",
     .help = "dssda with the configured number of micro-batches",
-    .trains = true,
     .decide = decide_fixed_micro,
 };
 
@@ -95,7 +92,6 @@ static cp_err decide_exhaustive(const struct cp_policy_args *a, struct cp_plan *
 const struct cp_policy CP_POLICY_EXHAUSTIVE = {
     .name = "exhaustive",
     .help = "every cut, order and M, the rest polished; at most 4 devices and 6 layers",
-    .trains = true,
     .decide = decide_exhaustive,
 };
 
@@ -112,7 +108,6 @@ static cp_err decide_latency(const struct cp_policy_args *a, struct cp_plan *out
 const struct cp_policy CP_POLICY_LATENCY_ONLY = {
     .name = "latency-only",
     .help = "the least latency, whatever the energy",
-    .trains = true,
     .decide = decide_latency,
 };
 
@@ -194,7 +189,6 @@ static cp_err decide_myopic(const struct cp_policy_args *a, struct cp_plan *out,
 const struct cp_policy CP_POLICY_MYOPIC = {
     .name = "myopic",
     .help = "the least latency that keeps every energy budget in this very round",
-    .trains = true,
     .decide = decide_myopic,
 };
 
@@ -251,7 +245,6 @@ static cp_err decide_dssda_x(const struct cp_policy_args *a, struct cp_plan *out
 const struct cp_policy CP_POLICY_DSSDA_X = {
     .name = "dssda-x",
     .help = "dssda that may also use the edge server, formats, slots, and the other modes",
-    .trains = true,
     .beyond = {.edge_layers = true, .formats = true, .apart = true},
     .decide = decide_dssda_x,
 };

@@ -71,9 +71,7 @@ struct cp_policy_args {
     enum cp_order order;             /* where nobody chooses */
     bool choose_order;               /* whichever order is best by J; order is ignored */
     bool choose_micro;               /* fixed-b: the policy may choose M; else it is given */
-    const int *micro; /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
-    bool any_format;  /* who carries the plan out knows other formats than fp32 */
-    bool alone;       /* dssda-x: without the decisions of the other policies as candidates */
+    const int *micro;           /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
     enum cp_lower_effort bound; /* whether the decision comes with a bound */
 
     int threads;     /* that a decision may use, CP_POLICY_THREADS_MAX at most; 0 and 1: this one */
@@ -105,7 +103,6 @@ struct cp_decision {
 struct cp_policy {
     const char *name;
     const char *help; /* one line */
-    bool trains;      /* may be used by `run`; else only modelled */
     /* What its plans may do beside plain pipelines; formats only with args->any_format. */
     struct cp_lower_set beyond;
     cp_err (*decide)(const struct cp_policy_args *a, struct cp_plan *out, struct cp_decision *d);

@@ -169,7 +169,7 @@ for text in "bubble " "fill and drain" "why these layers" "memory: needs " "what
 done
 check "explain draws links" has "$out" "      :"
 check "explain fits 100 columns" columns_at_most 100 "$out"
-check "drawings fit 80 columns where there is no terminal" columns_at_most 80 "$(printf '%s\n' "$out" | grep '[|:][.0-9<>x]*$')"
+check "drawings fit 80 columns where there is no terminal" columns_at_most 80 "$(printf '%s\n' "$out" | grep '[|:][.0-9<>x]\+$')"
 cli plan --explain clusters=1x5 'changes=[]' pipe.order=1f1b train.micro_batches=16 --policy gpipe-uniform model.layers=5
 check "a plan with something better beside it" has "$out" "a better plan is next to this one"
 cli plan --explain model.layers=30
