@@ -384,28 +384,36 @@ static cp_err from_known(struct search *s, const struct cp_front *start)
 
 /* --- beyond the paper (section 11.9) --------------------------------------------------------- */
 
-/* One more number of layers on the edge server, from the best M so far. */
+/* One more number of layers on the edge server, from the best order and M so far, or in the orders
+ * that may be chosen until one fits. */
 static cp_err explore_edge(struct search *s, int edge_layers)
 {
-    bool tried[CP_MICRO_MAX + 1] = {false};
     struct cp_order_list list = cp_draft_orders(s->x->a);
-    bool pipeline = s->plan.mode == CP_MODE_PIPELINE;
-    return descend(s,
-                   (struct aim){.order = pipeline ? s->plan.order : list.order[0],
-                                .micro = s->plan.micro_batches,
-                                .edge_layers = edge_layers},
-                   tried);
+    bool known = isfinite(s->best) && s->plan.mode == CP_MODE_PIPELINE;
+    for (int i = 0; i < list.all && (i == 0 || !isfinite(s->best)); i++) {
+        bool tried[CP_MICRO_MAX + 1] = {false};
+        CP_TRY(descend(s,
+                       (struct aim){.order = known ? s->plan.order : list.order[i],
+                                    .micro = s->plan.micro_batches,
+                                    .edge_layers = edge_layers},
+                       tried));
+    }
+    return CP_OK;
 }
 
-/* Coarse steps, then the neighbours of the best. */
-static cp_err explore_edges(struct search *s)
+/* The first weight takes coarse steps, later ones begin where the one before ended; then the
+ * neighbours of the best. */
+static cp_err explore_edges(struct search *s, int *edge_layers)
 {
     enum { STEPS = 4 };
     int most = s->x->a->world->model.layers - 1;
-    for (int i = 1; i <= STEPS; i++) {
+    for (int i = 1; i <= STEPS && *edge_layers < 0; i++) {
         if (i * most / STEPS > (i - 1) * most / STEPS) {
             CP_TRY(explore_edge(s, i * most / STEPS));
         }
+    }
+    if (*edge_layers > 0) {
+        CP_TRY(explore_edge(s, *edge_layers));
     }
     for (int at = -1; at != s->plan.edge_layers;) {
         at = s->plan.edge_layers;
@@ -415,6 +423,7 @@ static cp_err explore_edges(struct search *s)
             }
         }
     }
+    *edge_layers = s->plan.edge_layers;
     return CP_OK;
 }
 
@@ -436,40 +445,42 @@ static void set_apart_micro(const struct search *s, struct cp_cluster_plan *plan
         cp_micro_best(fmax(slope, 0), price, cp_world_micro_max(a->world, s->cluster));
 }
 
-static cp_err offer_apart(struct search *s, enum cp_plan_mode mode, const int *device, int n,
-                          int layers)
+/* Whole models or their first layers on the fastest 1, 2, ... of the devices that can hold them;
+ * rank has all devices, the fastest first. */
+static cp_err offer_apart(struct search *s, enum cp_plan_mode mode, const int *rank, int layers)
 {
     const struct cp_world *w = s->x->a->world;
-    struct cp_cluster_plan plan;
-    cp_draft_apart(w, s->cluster, mode, device, n, layers, &plan);
-    plan.uplink_share = s->uplink_share;
-    for (int i = 0; i < n; i++) {
-        if (cp_plan_mem_bytes(&plan, i, &w->model) > s->cl->device[device[i]].mem_bytes) {
-            return CP_OK;
+    int device[CP_DEVICES_MAX], n = 0;
+    for (int i = 0; i < s->n_devices; i++) {
+        struct cp_cluster_plan plan;
+        device[n] = rank[i];
+        cp_draft_apart(w, s->cluster, mode, device, n + 1, layers, &plan);
+        if (cp_plan_mem_bytes(&plan, n, &w->model) > s->cl->device[rank[i]].mem_bytes) {
+            continue;
         }
+        n++;
+        plan.uplink_share = s->uplink_share;
+        set_apart_micro(s, &plan);
+        CP_TRY(offer(s, &plan));
     }
-    set_apart_micro(s, &plan);
-    return offer(s, &plan);
+    return CP_OK;
 }
 
-/* Whole models, and SplitFed with every number of layers, on the n fastest devices. */
+/* FedAvg, and SplitFed with every number of layers. */
 static cp_err explore_apart(struct search *s)
 {
-    int device[CP_DEVICES_MAX];
+    int rank[CP_DEVICES_MAX], layers = s->x->a->world->model.layers;
     for (int i = 0; i < s->n_devices; i++) {
+        double rate = s->cl->device[s->device[i]].rate_flops;
         int at = i;
-        for (; at > 0 &&
-               s->cl->device[device[at - 1]].rate_flops < s->cl->device[s->device[i]].rate_flops;
-             at--) {
-            device[at] = device[at - 1];
+        for (; at > 0 && s->cl->device[rank[at - 1]].rate_flops < rate; at--) {
+            rank[at] = rank[at - 1];
         }
-        device[at] = s->device[i];
+        rank[at] = s->device[i];
     }
-    for (int n = 1; n <= s->n_devices; n++) {
-        CP_TRY(offer_apart(s, CP_MODE_FULL, device, n, s->x->a->world->model.layers));
-        for (int layers = 1; layers <= s->x->a->world->model.layers; layers++) {
-            CP_TRY(offer_apart(s, CP_MODE_SPLIT, device, n, layers));
-        }
+    CP_TRY(offer_apart(s, CP_MODE_FULL, rank, layers));
+    for (int n = 1; n <= layers; n++) {
+        CP_TRY(offer_apart(s, CP_MODE_SPLIT, rank, n));
     }
     return CP_OK;
 }
@@ -498,6 +509,7 @@ cp_err cp_cluster_solve(struct cp_solver *x, int cluster, double uplink_share, c
                        .front = front};
     CP_TRY(cp_draft_present(s.cl, s.device, &s.n_devices));
     cp_room_init(x->room, x->a->world, cluster);
+    int edge_layers = -1; /* of the weight before */
     for (int i = 0; i < n; i++) {
         s.v = v[i];
         s.best = INFINITY;
@@ -509,7 +521,7 @@ cp_err cp_cluster_solve(struct cp_solver *x, int cluster, double uplink_share, c
             CP_TRY(from_scratch(&s));
         }
         if (x->o->extended) {
-            CP_TRY(explore_edges(&s));
+            CP_TRY(explore_edges(&s, &edge_layers));
             CP_TRY(explore_apart(&s));
         }
     }

@@ -319,8 +319,11 @@ static void polish_formats(struct polish *p)
     for (int j = 0; j <= links; j++) { /* the last is the upload */
         for (int f = CP_FORMAT_FP32; f <= CP_FORMAT_INT8; f++) {
             struct cp_cluster_plan trial = *p->plan;
-            *(j < links ? &trial.link_format[j] : &trial.upload_format) = (enum cp_format)f;
-            take_if_better(p, &trial);
+            enum cp_format *format = j < links ? &trial.link_format[j] : &trial.upload_format;
+            if ((enum cp_format)f != *format) {
+                *format = (enum cp_format)f;
+                take_if_better(p, &trial);
+            }
         }
     }
 }
