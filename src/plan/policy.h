@@ -73,7 +73,6 @@ struct cp_policy_args {
     bool choose_micro;               /* fixed-b: the policy may choose M; else it is given */
     const int *micro;           /* [n_clusters] M where it is given, 1..micro_max; NULL: M_ref */
     enum cp_lower_effort bound; /* whether the decision comes with a bound */
-
     int threads;     /* that a decision may use, CP_POLICY_THREADS_MAX at most; 0 and 1: this one */
     bool any_format; /* who carries the plan out knows other formats than fp32 */
     bool alone;      /* dssda-x: without the decisions of the other policies as candidates */

@@ -55,7 +55,8 @@ static cp_err decide_made(const struct cp_policy_args *a, struct cp_plan *out,
     return CP_OK;
 }
 
-static const struct cp_policy MADE = {"made", "a plan of a test", decide_made};
+static const struct cp_policy MADE = {
+    .name = "made", .help = "a plan of a test", .decide = decide_made};
 
 static int set_up(void **state)
 {
