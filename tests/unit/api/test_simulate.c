@@ -371,7 +371,7 @@ static void test_backlog(void **state)
     const char *const names[] = {"gpipe-uniform", "dssda"};
     struct collapipe_simulate_options o = {.policies = names,
                                            .n_policies = 2,
-                                           .rounds = 60,
+                                           .rounds = 30,
                                            .seeds = 1,
                                            .threads = 1,
                                            .out = in_dir("backlog.jsonl")};
@@ -384,7 +384,7 @@ static void test_backlog(void **state)
         /* half a round before they count as waiting, and half until they count as trained */
         assert_true(waiting > 300 && waiting < 800);
         assert_true(fabs(fresh_s / (waiting / 400 * round_s) - 1) < 0.1);
-        assert_true(number(policy(doc, i), "rounds") == 60);
+        assert_true(number(policy(doc, i), "rounds") == 30);
     }
     json_decref(doc);
     /* nothing has come before the first round, which is run all the same */
@@ -468,8 +468,16 @@ static void test_bench(void **state)
 {
     (void)state;
     char *text = NULL;
-    assert_int_equal(collapipe_bench("simm", &text), COLLAPIPE_CONFIG);
+    struct collapipe_bench_options o = {.clusters = 1};
+    assert_int_equal(collapipe_bench("simm", NULL, &text), COLLAPIPE_CONFIG);
     assert_non_null(strstr(collapipe_error(), "did you mean sim"));
+    assert_int_equal(collapipe_bench("sim", &o, &text), COLLAPIPE_CONFIG);
+    assert_non_null(strstr(collapipe_error(), "bench sim has its own sizes"));
+    o = (struct collapipe_bench_options){.clusters = 1, .devices = 17, .layers = 2, .worlds = 1};
+    assert_int_equal(collapipe_bench("plan", &o, &text), COLLAPIPE_CONFIG);
+    o.worlds = 1001;
+    assert_int_equal(collapipe_bench("plan", &o, &text), COLLAPIPE_CONFIG);
+    assert_non_null(strstr(collapipe_error(), "at most 1000 worlds"));
     assert_null(text);
 }
 
