@@ -328,10 +328,11 @@ static void cuts_stay_under_the_margin(void **state)
         toy_queues(&q, &w, 10, seed);
         cp_rng_init(&r, seed, CP_RNG_TEST, 18, 0);
         struct cp_policy_args a = {.world = &w, .queues = &q, .choose_order = true};
+        double most = seed % 3 ? 0.05 : 0.2; /* change of rates and channels */
         decide("dssda", &a, &p, &d);
         for (int i = 0; i < 6; i++) {
-            w.cluster[i / 3].device[i % 3].rate_flops *= cp_rng_range(&r, 0.9, 1.1);
-            w.cluster[i / 3].gain_d2e[1 + i % 3] *= cp_rng_range(&r, 0.7, 1.4);
+            w.cluster[i / 3].device[i % 3].rate_flops *= 1 + cp_rng_range(&r, -most, most);
+            w.cluster[i / 3].gain_d2e[1 + i % 3] *= 1 + cp_rng_range(&r, -most, most);
         }
         decide("dssda", &a, &fresh, &f);
         a.incumbent = &p;
@@ -352,7 +353,8 @@ static void cuts_stay_under_the_margin(void **state)
         cp_queues_fini(&q);
         cp_world_fini(&w);
     }
-    assert_true(kept > 1 && moved > 3);
+    print_message("slot: cuts kept %d times, moved %d times\n", kept, moved);
+    assert_true(kept > 3 && moved > 3);
 }
 
 /* --- fronts of clusters ---------------------------------------------------------------------- */
