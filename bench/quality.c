@@ -4,11 +4,12 @@
  * and 128 tokens but with L layers, Rayleigh fading, random backlogs, order and M free.
  *
  *   bench_quality [-w WORLDS] [-c CLUSTERS] [-k DEVICES] [-l LAYERS] [-e fast|full] [-z MOST] [-x]
- *                 [-s FIRST] POLICY...
+ *                 [-u MHZ] [-s FIRST] [-v] POLICY...
  *
- * -z: backlogs of energy queues are 0 to MOST (20). -x: sizes of single clusters are drawn, up to
- * DEVICES and LAYERS, and the policy `exhaustive` gives the least J to compare with. Prints a line
- * for each decision on standard error with -v, and the table on standard output.
+ * -z: backlogs of energy queues are 0 to MOST (20). -u: the band to the edge server (40). -x: sizes
+ * of single clusters are drawn, up to DEVICES and LAYERS, and the policy `exhaustive` gives the
+ * least J to compare with. Prints a line for each decision on standard error with -v, and the table
+ * on standard output.
  */
 #include "base/rng.h"
 #include "model/shape.h"
@@ -26,7 +27,7 @@ enum { MICRO_SAMPLES = 4, TOKENS = 128, OPTIM_WORDS = 2, POLICIES_MAX = 16 };
 struct ask {
     int worlds, clusters, devices, layers;
     uint64_t first;
-    double backlog;
+    double backlog, up_mhz;
     enum cp_lower_effort effort;
     bool exact, verbose;
     int n_policies;
@@ -88,6 +89,7 @@ static cp_err draw(const struct ask *ask, const struct cp_shape *shape, int clus
     const struct cp_channel ch = {.fading = CP_FADING_RAYLEIGH, .clamp = 0.1};
     struct cp_rng r;
     CP_TRY(cp_world_draw_default(clusters, devices, seed, w));
+    w->radio.band_up_hz = 1e6 * ask->up_mhz;
     w->model = model_of(shape, w->micro_ref);
     cp_world_weigh(w);
     CP_TRY(cp_world_copy(mean, w));
@@ -232,8 +234,9 @@ static bool parse(int argc, char **argv, struct ask *ask)
                         .layers = 12,
                         .first = 1,
                         .backlog = 20,
+                        .up_mhz = 40,
                         .effort = CP_LOWER_FULL};
-    for (int c; (c = getopt(argc, argv, "w:c:k:l:s:z:e:xv")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "w:c:k:l:s:z:u:e:xv")) != -1;) {
         int *number = c == 'w'   ? &ask->worlds
                       : c == 'c' ? &ask->clusters
                       : c == 'k' ? &ask->devices
@@ -245,6 +248,8 @@ static bool parse(int argc, char **argv, struct ask *ask)
             ask->first = strtoull(optarg, NULL, 10);
         } else if (c == 'z') {
             ask->backlog = atof(optarg);
+        } else if (c == 'u') {
+            ask->up_mhz = atof(optarg);
         } else if (c == 'e') {
             ask->effort = strcmp(optarg, "fast") == 0 ? CP_LOWER_FAST : CP_LOWER_FULL;
         } else if (c == 'x') {
@@ -271,7 +276,7 @@ int main(int argc, char **argv)
     struct figures all[POLICIES_MAX] = {{0}};
     if (!parse(argc, argv, &ask)) {
         fputs("bench_quality [-w WORLDS] [-c CLUSTERS] [-k DEVICES] [-l LAYERS] [-e fast|full]\n"
-              "              [-z BACKLOG] [-x] [-v] [-s FIRST] POLICY...\n",
+              "              [-z MOST] [-u MHZ] [-x] [-v] [-s FIRST] POLICY...\n",
               stderr);
         return 2;
     }
