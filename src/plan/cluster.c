@@ -370,6 +370,7 @@ static cp_err from_known(struct search *s, const struct cp_front *start)
     if (!isfinite(best_value)) {
         return CP_OK;
     }
+    CP_TRY(cp_front_add(s->front, s->x->a, s->cluster, &best)); /* as it is, too */
     if (best.mode != CP_MODE_PIPELINE) {
         return offer(s, &best);
     }
@@ -546,6 +547,7 @@ cp_err cp_cluster_keep(struct cp_solver *x, int cluster, double uplink_share, co
         s.v = v[i];
         s.best = INFINITY;
         if (repair(&s, &plan)) {
+            CP_TRY(cp_front_add(front, x->a, cluster, &plan)); /* as it is, too */
             CP_TRY(plan.mode == CP_MODE_PIPELINE ? offer_in_each_order(&s, &plan)
                                                  : offer(&s, &plan));
         }

@@ -20,6 +20,7 @@
 #include <string.h>
 
 enum { WEIGHTS = 6, ROUNDS = 4 }; /* of the grid V .. V 10^-2 / C, and 0 besides */
+enum { TURNS = 6 };               /* of division and polish */
 
 static const double GAIN = 1e-4; /* relative: less is not worth another round */
 
@@ -35,6 +36,7 @@ struct slot {
     int *pick;
     struct cp_plan plan; /* borrowed: the best so far */
     double value;        /* its J */
+    double last_sum;     /* of the shares of the incumbent; 0: it does not count */
 };
 
 /* Weights of the cluster's own time; returns how many. */
@@ -70,13 +72,13 @@ static void take_if_better(struct slot *s, const struct cp_plan *trial)
 /* --- shares of the edge server's band (section 11.6 ii) -------------------------------------- */
 
 /* How a cluster's time and cost depend on its share, by Lemma 1 or M Sigma. */
-static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
+static void describe(const struct slot *s, const struct cp_cluster_plan *p, int c,
+                     struct cp_share_cluster *out)
 {
     const struct cp_policy_args *a = s->a;
     const struct cp_world *w = a->world;
     const struct cp_radio *r = &w->radio;
     const struct cp_cluster *cl = &w->cluster[c];
-    const struct cp_cluster_plan *p = &s->plan.cluster[c];
     struct cp_cluster_forecast f;
     cp_cluster_forecast_make(p, c, w, &f);
     int last = p->segments, node = p->device[last - 1] + 1;
@@ -108,18 +110,17 @@ static void describe(const struct slot *s, int c, struct cp_share_cluster *out)
 }
 
 /* An uplink of a cluster whose devices work apart: each has its part of the share. */
-static struct cp_air air_apart(const struct slot *s, int c, int i, double bits)
+static struct cp_air air_apart(const struct slot *s, const struct cp_cluster_plan *p, int c, int i,
+                               double bits)
 {
     const struct cp_world *w = s->a->world;
-    const struct cp_cluster_plan *p = &s->plan.cluster[c];
     return cp_air_make(bits, w->radio.band_up_hz / p->segments, p->power_fwd_w[i + 1],
                        w->cluster[c].gain_d2e[p->device[i] + 1], w->radio.noise_w_hz);
 }
 
 /* Which of them takes longest: a forecast where all are like it knows no other. */
-static int slowest_apart(const struct slot *s, int c)
+static int slowest_apart(const struct slot *s, const struct cp_cluster_plan *p, int c)
 {
-    const struct cp_cluster_plan *p = &s->plan.cluster[c];
     int slow = 0;
     double slowest = 0;
     for (int i = 0; i < p->segments; i++) {
@@ -140,28 +141,28 @@ static int slowest_apart(const struct slot *s, int c)
 
 /* A cluster whose devices work apart: the time of its slowest device, and the costs of all, which
  * are taken to change with the share as those of the slowest. */
-static void describe_apart(const struct slot *s, int c, struct cp_share_cluster *out)
+static void describe_apart(const struct slot *s, const struct cp_cluster_plan *p, int c,
+                           struct cp_share_cluster *out)
 {
     const struct cp_world *w = s->a->world;
-    const struct cp_cluster_plan *p = &s->plan.cluster[c];
     struct cp_cluster_forecast f;
-    int slow = slowest_apart(s, c);
+    int slow = slowest_apart(s, p, c);
     double gain = w->cluster[c].gain_d2e[p->device[slow] + 1], now = 1 / p->uplink_share;
     double fwd = cp_link_fwd_bits(w, CP_FORMAT_FP32), bwd = cp_link_bwd_bits(w, CP_FORMAT_FP32);
     double model = cp_model_bits(p, w);
     double runs =
         p->mode == CP_MODE_SPLIT ? (double)w->local_steps * p->micro_batches / p->segments : 0;
     *out = (struct cp_share_cluster){
-        .up = air_apart(s, c, slow, fwd),
+        .up = air_apart(s, p, c, slow, fwd),
         .up_runs = runs,
         .down_s = p->segments * bwd / cp_rate_down_bps(1, &w->radio, gain),
         .down_runs = runs,
-        .model = air_apart(s, c, slow, model),
+        .model = air_apart(s, p, c, slow, model),
     };
     for (int i = 0; i < p->segments; i++) {
         double price = cp_queues_price(s->a->queues, w, c, p->device[i] + 1);
-        double up_s = cp_air_time_s(air_apart(s, c, i, fwd), now);
-        double model_s = cp_air_time_s(air_apart(s, c, i, model), now);
+        double up_s = cp_air_time_s(air_apart(s, p, c, i, fwd), now);
+        double model_s = cp_air_time_s(air_apart(s, p, c, i, model), now);
         price *= p->power_fwd_w[i + 1];
         out->up_cost += price * runs * up_s / cp_air_time_s(out->up, now);
         out->model_cost += price * model_s / cp_air_time_s(out->model, now);
@@ -170,41 +171,76 @@ static void describe_apart(const struct slot *s, int c, struct cp_share_cluster 
     out->fixed_s = fmax(0, f.round_s - cp_share_time_s(out, p->uplink_share));
 }
 
-/* Divides the band for the plans of s->plan and keeps the division if J falls. With V = 0 time
- * weighs nothing, but the round must end. */
-static cp_err divide(struct slot *s)
+/* What one division of the band needs, per cluster. */
+struct division {
+    struct cp_share_cluster *cluster;
+    struct cp_share_work *work;
+    struct cp_share_out *out;
+};
+
+static cp_err division_init(struct division *v, size_t n)
 {
-    struct cp_share_cluster *cluster = NULL;
-    struct cp_share_work *work = NULL;
-    struct cp_share_out *out = NULL;
-    struct cp_plan trial = {0};
+    CP_TRY(cp_mem_array(NULL, n, sizeof *v->cluster, &v->cluster));
+    CP_TRY(cp_mem_array(NULL, n, sizeof *v->work, &v->work));
+    return cp_mem_array(NULL, n, sizeof *v->out, &v->out);
+}
+
+static void division_fini(struct division *v)
+{
+    cp_mem_free(v->cluster);
+    cp_mem_free(v->work);
+    cp_mem_free(v->out);
+}
+
+/* Divides the band for the plans of trial, which is taken if J falls. With V = 0 time weighs
+ * nothing, but the round must end. */
+static void divide_for(struct slot *s, struct division *v, struct cp_plan *trial)
+{
     struct cp_share_result result;
-    cp_err err;
-    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *cluster, &cluster), done);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *work, &work), done);
-    CP_TRY_GOTO(err, cp_mem_array(NULL, (size_t)s->n, sizeof *out, &out), done);
-    CP_TRY_GOTO(err, cp_plan_copy(&trial, &s->plan), done);
     for (int c = 0; c < s->n; c++) {
-        if (s->plan.cluster[c].mode == CP_MODE_PIPELINE) {
-            describe(s, c, &cluster[c]);
+        if (trial->cluster[c].mode == CP_MODE_PIPELINE) {
+            describe(s, &trial->cluster[c], c, &v->cluster[c]);
         } else {
-            describe_apart(s, c, &cluster[c]);
+            describe_apart(s, &trial->cluster[c], c, &v->cluster[c]);
         }
     }
     const struct cp_share problem = {
-        .n = s->n, .cluster = cluster, .peak = cp_queues_v(s->a->queues)};
-    cp_share_solve(&problem, work, out, &result);
+        .n = s->n, .cluster = v->cluster, .peak = cp_queues_v(s->a->queues)};
+    cp_share_solve(&problem, v->work, v->out, &result);
     for (int c = 0; c < s->n; c++) {
-        trial.cluster[c].uplink_share = out[c].share;
+        trial->cluster[c].uplink_share = v->out[c].share;
     }
-    if (cp_plan_round_s(&trial, s->a->world) <= CP_ROUND_MOST_S) {
-        take_if_better(s, &trial);
+    if (cp_plan_round_s(trial, s->a->world) <= CP_ROUND_MOST_S) {
+        take_if_better(s, trial);
+    }
+}
+
+/*
+ * Divides the band for the plans of s->plan. Then many clusters take the same time, and the choice
+ * at these shares stalls: none is worth speeding up alone, although a faster one would leave band
+ * to the slowest. So the clusters are polished for the weights v_c that the division found, and the
+ * band is divided again: both together are one step (section 11.6 iii).
+ */
+static cp_err divide(struct slot *s)
+{
+    struct division v = {0};
+    struct cp_plan trial = {0};
+    double before = INFINITY;
+    cp_err err;
+    CP_TRY_GOTO(err, division_init(&v, (size_t)s->n), done);
+    CP_TRY_GOTO(err, cp_plan_copy(&trial, &s->plan), done);
+    divide_for(s, &v, &trial);
+    for (int i = 0; i < TURNS && s->value < before * (1 - GAIN); i++) {
+        before = s->value;
+        for (int c = 0; c < s->n; c++) {
+            cp_room_init(s->x[0].room, s->a->world, c);
+            cp_polish(&s->x[0], c, v.out[c].weight, &trial.cluster[c]);
+        }
+        divide_for(s, &v, &trial);
     }
 done:
     cp_plan_fini(&trial);
-    cp_mem_free(cluster);
-    cp_mem_free(work);
-    cp_mem_free(out);
+    division_fini(&v);
     return err;
 }
 
@@ -307,19 +343,25 @@ static bool belongs_here(const struct cp_plan *p, const struct cp_world *w)
     return belongs;
 }
 
+/* The share that a cluster had in the last plan; without one an equal part. */
+static double last_share(const struct slot *s, int cluster)
+{
+    bool known = s->last_sum > 0 && !s->o->equal_share;
+    return known ? s->a->incumbent->cluster[cluster].uplink_share / fmax(s->last_sum, 1)
+                 : 1.0 / s->n;
+}
+
 /* Last round's plans are where the search begins. */
 static cp_err start(struct slot *s, bool *known)
 {
     const struct cp_plan *p = s->a->incumbent;
     *known = belongs_here(p, s->a->world);
-    double sum = 0;
     for (int c = 0; *known && c < s->n; c++) {
         CP_TRY(cp_front_add(&s->front[c], s->a, c, &p->cluster[c]));
-        sum += p->cluster[c].uplink_share;
+        s->last_sum += p->cluster[c].uplink_share;
     }
     for (int c = 0; c < s->n; c++) {
-        bool share = *known && !s->o->equal_share && sum > 0;
-        s->share[c] = share ? p->cluster[c].uplink_share / fmax(sum, 1) : 1.0 / s->n;
+        s->share[c] = last_share(s, c);
     }
     return CP_OK;
 }
@@ -373,8 +415,8 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     for (int c = 0; c < s->n; c++) {
         int n = weights(a, c, v);
         s->front[c].n = 0;
-        CP_TRY(cp_cluster_keep(&s->x[0], c, s->plan.cluster[c].uplink_share, v, n,
-                               &a->incumbent->cluster[c], &s->front[c]));
+        CP_TRY(cp_cluster_keep(&s->x[0], c, last_share(s, c), v, n, &a->incumbent->cluster[c],
+                               &s->front[c]));
         if (s->front[c].n == 0) {
             return CP_OK; /* this cut does not hold any more */
         }
