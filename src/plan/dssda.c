@@ -204,42 +204,57 @@ static const struct cp_policy *const CANDIDATES[] = {
     &CP_POLICY_DSSDA_POWER,
 };
 
-/* Takes another policy's decision where it is better; one that has none is no candidate. */
-static cp_err compare_with(const struct cp_policy *policy, const struct cp_policy_args *a,
-                           double margin, double *value, struct cp_plan *out, struct cp_decision *d)
+/* The best decision of the others so far. */
+struct rival {
+    struct cp_plan plan;
+    struct cp_decision note;
+    double value; /* its J; infinite: none */
+};
+
+/* Takes a policy's decision where it is the best; one that has none is no rival. */
+static cp_err ask(const struct cp_policy *policy, const struct cp_policy_args *a,
+                  struct rival *best)
 {
     struct cp_plan trial;
-    struct cp_decision other = {0};
-    CP_TRY(cp_plan_init(&trial, out->n_clusters));
-    cp_err err = policy->decide(a, &trial, &other);
-    if (err == CP_E_NOMEM) {
-        cp_plan_fini(&trial);
-        return err;
-    }
-    if (!err && cp_plan_check(&trial, a->world) == CP_OK &&
-        cp_plan_round_s(&trial, a->world) <= CP_ROUND_MOST_S) {
-        double j = cp_plan_objective(&trial, a->world, a->queues);
-        if (j < *value * (1 - margin)) {
-            *value = j;
-            memcpy(out->cluster, trial.cluster, (size_t)out->n_clusters * sizeof *out->cluster);
-            *d = other;
-            cp_draft_note(d, "as %s decides", policy->name);
-        }
+    struct cp_decision note = {0};
+    CP_TRY(cp_plan_init(&trial, best->plan.n_clusters));
+    cp_err err = policy->decide(a, &trial, &note);
+    bool holds = !err && cp_plan_check(&trial, a->world) == CP_OK &&
+                 cp_plan_round_s(&trial, a->world) <= CP_ROUND_MOST_S;
+    double value = holds ? cp_plan_objective(&trial, a->world, a->queues) : INFINITY;
+    if (value < best->value) {
+        struct cp_plan worse = best->plan;
+        *best = (struct rival){trial, note, value};
+        trial = worse;
+        cp_draft_note(&best->note, "as %s decides", policy->name);
     }
     cp_plan_fini(&trial);
-    return CP_OK;
+    return err == CP_E_NOMEM ? err : CP_OK;
+}
+
+/* With a last plan, other cuts than the search's must be worth the change here, too. */
+static cp_err compare_with_others(const struct cp_policy_args *a, struct cp_plan *out,
+                                  struct cp_decision *d)
+{
+    struct rival best = {.value = INFINITY};
+    double margin = a->incumbent ? CP_KEEP_MARGIN : 0;
+    cp_err err = cp_plan_copy(&best.plan, out);
+    for (size_t i = 0; i < sizeof CANDIDATES / sizeof CANDIDATES[0] && !err; i++) {
+        err = ask(CANDIDATES[i], a, &best);
+    }
+    if (!err && best.value < cp_plan_objective(out, a->world, a->queues) * (1 - margin)) {
+        memcpy(out->cluster, best.plan.cluster, (size_t)out->n_clusters * sizeof *out->cluster);
+        *d = best.note;
+    }
+    cp_plan_fini(&best.plan);
+    return err;
 }
 
 static cp_err decide_dssda_x(const struct cp_policy_args *a, struct cp_plan *out,
                              struct cp_decision *d)
 {
     CP_TRY(cp_slot_solve(a, &(struct cp_solver_options){.extended = true}, out, d));
-    double value = cp_plan_objective(out, a->world, a->queues);
-    double margin = a->incumbent ? CP_KEEP_MARGIN : 0;
-    for (size_t i = 0; i < sizeof CANDIDATES / sizeof CANDIDATES[0] && !a->alone; i++) {
-        CP_TRY(compare_with(CANDIDATES[i], a, margin, &value, out, d));
-    }
-    return CP_OK;
+    return a->alone ? CP_OK : compare_with_others(a, out, d);
 }
 
 const struct cp_policy CP_POLICY_DSSDA_X = {

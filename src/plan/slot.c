@@ -347,8 +347,7 @@ static bool belongs_here(const struct cp_plan *p, const struct cp_world *w)
 static double last_share(const struct slot *s, int cluster)
 {
     bool known = s->last_sum > 0 && !s->o->equal_share;
-    return known ? s->a->incumbent->cluster[cluster].uplink_share / fmax(s->last_sum, 1)
-                 : 1.0 / s->n;
+    return known ? s->a->incumbent->cluster[cluster].uplink_share / s->last_sum : 1.0 / s->n;
 }
 
 /* Last round's plans are where the search begins. */
@@ -412,14 +411,24 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
     }
     double v[WEIGHTS + 1], fresh = s->value;
     struct cp_plan best = {0};
+    int held = 0; /* clusters whose last cut can stay */
     for (int c = 0; c < s->n; c++) {
         int n = weights(a, c, v);
         s->front[c].n = 0;
         CP_TRY(cp_cluster_keep(&s->x[0], c, last_share(s, c), v, n, &a->incumbent->cluster[c],
                                &s->front[c]));
-        if (s->front[c].n == 0) {
-            return CP_OK; /* this cut does not hold any more */
+        held += s->front[c].n > 0;
+        if (s->front[c].n == 0) { /* this cut does not hold any more */
+            struct cp_cluster_plan other = s->plan.cluster[c];
+            other.uplink_share = last_share(s, c); /* so that the shares fit together */
+            CP_TRY(cp_front_add(&s->front[c], a, c, &other));
         }
+        if (s->front[c].n == 0) {
+            return CP_OK; /* nor does another one at this share */
+        }
+    }
+    if (held == 0) {
+        return CP_OK;
     }
     CP_TRY(cp_plan_copy(&best, &s->plan));
     s->value = INFINITY;
@@ -431,7 +440,7 @@ static cp_err stay(struct slot *s, struct cp_decision *d)
         memcpy(s->plan.cluster, best.cluster, (size_t)s->n * sizeof *best.cluster);
         s->value = fresh;
     } else if (!err) {
-        cp_draft_note(d, "last plan's cuts kept");
+        cp_draft_note(d, "last plan's cuts kept%s", held < s->n ? " where they hold" : "");
     }
     assert(err || s->value * (1 - CP_KEEP_MARGIN) <= fresh);
     cp_plan_fini(&best);

@@ -216,7 +216,7 @@ static void dssda_keeps_what_is_as_good(void **state)
     w.cluster[0].device[used].rate_flops *= 10;
     w.cluster[0].device[used].present = false;
     assert_int_equal(cp_policy_decide(dssda, &a, &next, &e), CP_OK);
-    assert_null(strstr(e.binding, "cuts kept"));
+    assert_true(!strstr(e.binding, "cuts kept") || strstr(e.binding, "where they hold"));
     cp_plan_fini(&next);
     w.cluster[0].device[used].present = true;
     w.micro_ref = 10; /* M is not the planner's to choose: less work is no better plan */
