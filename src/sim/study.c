@@ -288,8 +288,9 @@ static cp_err run_round(struct task *t, struct cp_study_round *r)
     }
     CP_TRY(cp_sim_round_again(t->programs, &t->plan, &t->world, t->move, t->n_moves, &t->round));
     if (!(t->round.latency_s <= CP_ROUND_MOST_S)) {
-        return cp_fail(CP_E_NONFINITE, "the round would never end: with what is moved it takes more "
-                                       "than a year, because a link is too weak");
+        return cp_fail(CP_E_NONFINITE,
+                       "the round would never end: with what is moved it takes more "
+                       "than a year, because a link is too weak");
     }
     read_round(t, r);
     return end_round(t, r);
