@@ -1,6 +1,6 @@
 /*
- * dssda-x: never above another policy, and by its own search alone nearly always below. 100 small
- * worlds; all 1,000 of full size where the environment has CP_TEST_LONG.
+ * dssda-x: never above another policy, and by its own search alone nearly always below. 60 small
+ * worlds; all 1,000 of full size where the environment has CP_CHECK_LONG.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ struct sizes {
 
 static struct sizes sizes(void)
 {
-    return getenv("CP_TEST_LONG") ? (struct sizes){1000, 4, 5, 12} : (struct sizes){100, 2, 3, 5};
+    return getenv("CP_CHECK_LONG") ? (struct sizes){1000, 4, 5, 12} : (struct sizes){60, 2, 3, 5};
 }
 
 struct case_x {
