@@ -40,15 +40,23 @@ python3 - <<'PY'
 import json, os
 
 def load(name):
-    return json.load(open(name + ".json"))
+    return json.load(open(name + ".json")) if os.path.exists(name + ".json") else None
+
 
 def interval(x, digits=0):
     return "-" if x is None or x["mean"] is None else f"{x['mean']:.{digits}f} ± {x['ci95'] or 0:.{digits}f}"
+
+def gib(x):
+    return "-" if not x else f"{x / 2**30:.2f}"
+
 
 def number(x, form):
     return "-" if x is None else form.format(x)
 
 def table(title, docs):
+    docs = [d for d in docs if d]
+    if not docs:
+        return
     print(f"\n**{title}** ({docs[0]['rounds']} rounds, {docs[0]['seeds_done']} seeds)\n")
     print("| policy | latency, s | against dssda | E/budget, worst node | gamma | busy | memory, GiB | queues | no plan |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
@@ -62,16 +70,22 @@ def table(title, docs):
             ratio = against.get("latency_ratio")
             print(f"| {p['name']} | {interval(p['latency_s'])} | {interval(ratio, 2) if ratio else '-'} | "
                   f"{number(p['energy_ratio_max'], '{:.2f}')} | {number(p['gamma_mean'], '{:.2f}')} | "
-                  f"{number(p['compute_efficiency'], '{:.3f}')} | {p['mem_peak_bytes'] / 2**30:.2f} | "
+                  f"{number(p['compute_efficiency'], '{:.3f}')} | {gib(p['mem_peak_bytes'])} | "
                   f"{number(p['queue_mean'], '{:.1f}')} | {100 * p['infeasible_share']:.0f} % |")
 
 table("Policies", [load("policies"), load("beyond"), load("myopic")])
 table("Ablations", [load("ablations")])
 print("\n| V' | latency, s | backlog, mean | E/budget, worst node | gamma |\n|---:|---:|---:|---:|---:|")
 for v in (1, 3, 10, 30, 100):
-    p = load(f"v-{v}")["policies"][0]
+    d = load(f"v-{v}")
+    if not d:
+        continue
+    p = d["policies"][0]
     print(f"| {v} | {interval(p['latency_s'])} | {p['queue_mean']:.1f} | {p['energy_ratio_max']:.2f} | {p['gamma_mean']:.2f} |")
 print("\n| edge server, TFLOP/s | dssda, s | dssda-x, s | splitfed, s | gpipe-uniform, s |\n|---:|---:|---:|---:|---:|")
 for g in (200, 500, 1000, 2000, 5000, 10000):
-    print(f"| {g / 1000:g} | " + " | ".join(interval(p["latency_s"]) for p in load(f"server-{g}")["policies"]) + " |")
+    d = load(f"server-{g}")
+    if not d:
+        continue
+    print(f"| {g / 1000:g} | " + " | ".join(interval(p["latency_s"]) for p in d["policies"]) + " |")
 PY
