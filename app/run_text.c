@@ -448,7 +448,7 @@ static void nodes(FILE *f, const json_t *doc)
         const json_t *cluster = json_array_get(clusters, c), *list = doc_array(cluster, "nodes");
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *node = json_array_get(list, i);
-            char blocks[32], slots[16] = "-";
+            char blocks[48], slots[16] = "-";
             if (count > MANY_NODES && !(doc_number(node, "mem_peak_bytes") > 0)) {
                 idle++;
                 continue;
