@@ -133,7 +133,7 @@ static void test_readable_at_80_columns(void **state)
     }
     assert_true(lines % 7 == 0 && lines <= 4 * 7);
     for (int m = 1; m <= 16; m++) {
-        char fwd[12], bwd[12];
+        char fwd[16], bwd[16];
         snprintf(fwd, sizeof fwd, "%d>", m);
         snprintf(bwd, sizeof bwd, "%d<", m);
         assert_non_null(strstr(text.p, fwd));
