@@ -27,9 +27,9 @@ struct args {
 
     bool dry_run, print_config, explain, list;
     const char *resume, *policy, *template_name, *file, *data, *dir, *out;
-    long top, rounds, seeds, threads; /* 0: not given */
-    const char **text;                /* [n_texts] of --text, in order */
-    const char **word;                /* [n_words] arguments that are no options */
+    long top, rounds, seeds, threads, clusters, devices, layers, worlds; /* 0: not given */
+    const char **text; /* [n_texts] of --text, in order */
+    const char **word; /* [n_words] arguments that are no options */
     size_t n_texts, n_words;
 };
 

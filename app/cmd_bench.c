@@ -64,7 +64,11 @@ static void print_cases(const json_t *cases)
 int cmd_bench(const struct args *a)
 {
     char *json = NULL;
-    int status = collapipe_bench(a->word[0], &json);
+    const struct collapipe_bench_options opt = {.clusters = (int)a->clusters,
+                                                .devices = (int)a->devices,
+                                                .layers = (int)a->layers,
+                                                .worlds = (int)a->worlds};
+    int status = collapipe_bench(a->word[0], &opt, &json);
     if (status) {
         return app_fail_library(a, status);
     }

@@ -136,10 +136,13 @@ static const struct command REPLAY = {
 static const struct command BENCH = {
     .name = "bench",
     .synopsis = "NAME",
-    .help = "measure the speed of a part of the program: sim",
-    .about = "sim: rounds of the simulator with a fixed plan, beside the closed form of the same\n"
+    .help = "measure the speed of a part of the program: plan, sim",
+    .about = "plan: decisions without a last plan (cold) and with one (warm), the exact program\n"
+             "over the cuts of one cluster, and 1,000 clusters of 8 devices; beside the time of\n"
+             "evaluating one plan. With sizes: decisions and program of those sizes alone.\n"
+             "sim: rounds of the simulator with a fixed plan, beside the closed form of the same\n"
              "figures, which runs no ops.\n",
-    .options = "",
+    .options = "clusters devices layers worlds",
     .words_min = 1,
     .words_max = 1,
     .run = cmd_bench,

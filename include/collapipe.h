@@ -189,11 +189,23 @@ int collapipe_simulate(const collapipe_config *c, const struct collapipe_simulat
 
 /* --- speed ----------------------------------------------------------------------------------- */
 
-/* Measures a part of the program on this machine, beside its own limit in the same run: "sim".
- * {"bench","threads","cases":[{...}]}; of "sim" {"clusters","order","devices","ops" (of a round),
+/* The worlds that "plan" decides in; all sizes 0: its standard set. */
+struct collapipe_bench_options {
+    int clusters, devices, layers;
+    int worlds; /* 0: 20 */
+};
+
+/*
+ * Measures a part of the program on this machine, beside its own limit in the same run: "plan" or
+ * "sim"; opt may be NULL, and "sim" takes none. {"bench","cases":[{...}]}, the cases
+ * of "plan" {"what" (cold; warm: with the last round's plan; program: the exact search for the cut
+ *  of one cluster),"policy","clusters","layers","threads","decisions","cpu_ms" (median),"p95_ms",
+ *  "wall_ms" (median),"plan_us" (to evaluate one plan),"gap_pct" (median, above a lower bound)};
+ * of "sim", which has "threads" beside the cases, {"clusters","order","devices","ops" (of a round),
  *  "device_rounds_per_s","ops_per_s" and, in device-rounds, "with_new_worlds_per_s" (drawn before
- *  every round) and "forecast_per_s" (the closed form, which runs no ops)} */
-int collapipe_bench(const char *name, char **json);
+ *  every round) and "forecast_per_s" (the closed form, which runs no ops)}
+ */
+int collapipe_bench(const char *name, const struct collapipe_bench_options *opt, char **json);
 
 /* --- using a model --------------------------------------------------------------------------- */
 

@@ -148,8 +148,9 @@ static cp_err run_setting(const struct setting *s, json_t *cases)
     return err;
 }
 
-static cp_err run(json_t **out)
+static cp_err run(const struct collapipe_bench_options *opt, json_t **out)
 {
+    (void)opt;
     static const struct setting SETTINGS[] = {{"4x4", CP_ORDER_GPIPE},
                                               {"4x4", CP_ORDER_1F1B},
                                               {"100x8", CP_ORDER_1F1B},
@@ -166,4 +167,4 @@ static cp_err run(json_t **out)
     return CP_OK;
 }
 
-const struct cp_bench CP_BENCH_SIM = {"sim", run};
+const struct cp_bench CP_BENCH_SIM = {"sim", false, run};

@@ -259,6 +259,13 @@ mistake "greedy is named twice" simulate --policy greedy,greedy
 mistake "must end in .csv or .jsonl" simulate --out rounds.txt
 cli simulate nothere.yaml --format json
 check "a configuration that is not there: status 2" [ "$status" = 2 ]
+cli bench plan --clusters 1 --devices 2 --layers 3 --worlds 2
+check "bench plan fits 100 columns" columns_at_most 100 "$out"
+check "bench plan measures both kinds and the program" has "$out" "program"
+cli bench plan --clusters 1 --devices 2 --layers 3 --worlds 2 --format json
+check "bench plan as JSON: each policy cold and warm, and the program" \
+    [ "$(grep -o '"plan_us"' <<< "$out" | wc -l)" = 5 ]
+mistake "bench sim has its own sizes" bench sim --worlds 2
 cli bench sim
 check "bench fits 100 columns" columns_at_most 100 "$out"
 check "bench says what it measured" has "$out" "device rounds/s"

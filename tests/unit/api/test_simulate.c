@@ -468,8 +468,16 @@ static void test_bench(void **state)
 {
     (void)state;
     char *text = NULL;
-    assert_int_equal(collapipe_bench("simm", &text), COLLAPIPE_CONFIG);
+    struct collapipe_bench_options o = {.clusters = 1};
+    assert_int_equal(collapipe_bench("simm", NULL, &text), COLLAPIPE_CONFIG);
     assert_non_null(strstr(collapipe_error(), "did you mean sim"));
+    assert_int_equal(collapipe_bench("sim", &o, &text), COLLAPIPE_CONFIG);
+    assert_non_null(strstr(collapipe_error(), "bench sim has its own sizes"));
+    o = (struct collapipe_bench_options){.clusters = 1, .devices = 17, .layers = 2, .worlds = 1};
+    assert_int_equal(collapipe_bench("plan", &o, &text), COLLAPIPE_CONFIG);
+    o.worlds = 1001;
+    assert_int_equal(collapipe_bench("plan", &o, &text), COLLAPIPE_CONFIG);
+    assert_non_null(strstr(collapipe_error(), "at most 1000 worlds"));
     assert_null(text);
 }
 
