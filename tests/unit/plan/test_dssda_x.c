@@ -1,5 +1,5 @@
 /*
- * dssda-x: never above another policy, and by its own search alone nearly always below. 60 small
+ * dssda-x: never above another policy, and by its own search alone nearly always below. 45 small
  * worlds; all 1,000 of full size where the environment has CP_CHECK_LONG.
  */
 #include <stdarg.h>
@@ -23,7 +23,7 @@ struct sizes {
 
 static struct sizes sizes(void)
 {
-    return getenv("CP_CHECK_LONG") ? (struct sizes){1000, 4, 5, 12} : (struct sizes){60, 2, 3, 5};
+    return getenv("CP_CHECK_LONG") ? (struct sizes){1000, 4, 5, 12} : (struct sizes){45, 2, 3, 5};
 }
 
 struct case_x {
@@ -187,6 +187,34 @@ static void the_edge_server_takes_what_it_is_good_for(void **state)
     }
 }
 
+/* One device: whatever number of layers its plan leaves to the edge server, no other is better. */
+static void the_edge_server_gets_its_share(void **state)
+{
+    (void)state;
+    int inside = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct cp_world w;
+        struct cp_plan p;
+        toy_world(&w, 1, 1, 11, seed);
+        w.server_flops = w.cluster[0].device[0].rate_flops * (0.2 + 0.1 * (double)seed);
+        decide_alone(&w, NULL, false, &p);
+        struct cp_cluster_plan *c = &p.cluster[0];
+        double value = cp_plan_objective(&p, &w, NULL);
+        assert_int_equal(c->mode, CP_MODE_PIPELINE);
+        inside += c->edge_layers > 0 && c->edge_layers < 10;
+        for (int edge = 0; edge < 11; edge++) {
+            c->edge_layers = edge;
+            c->layers[0] = 11 - edge;
+            if (cp_plan_check(&p, &w) == CP_OK) {
+                assert_true(value <= cp_plan_objective(&p, &w, NULL) * (1 + 1e-12));
+            }
+        }
+        cp_plan_fini(&p);
+        cp_world_fini(&w);
+    }
+    assert_true(inside > 20);
+}
+
 static bool all_fp32(const struct cp_plan *p)
 {
     bool all = true;
@@ -310,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dssda_x_is_never_beaten),
         cmocka_unit_test(the_edge_server_takes_what_it_is_good_for),
+        cmocka_unit_test(the_edge_server_gets_its_share),
         cmocka_unit_test(formats_follow_their_price),
         cmocka_unit_test(a_useless_device_sits_out),
         cmocka_unit_test(a_small_device_does_not_hide_larger_ones),
